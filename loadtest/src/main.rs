@@ -1,0 +1,3 @@
+//! The `kvatlas-loadtest` command.
+
+fn main() {}

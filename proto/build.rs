@@ -1,0 +1,33 @@
+//! Compiles kvatlas/v1/*.proto with protox, so that no protoc is needed on any machine.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message;
+
+const PROTOS: [&str; 6] = [
+    "kvatlas/v1/common.proto",
+    "kvatlas/v1/routing.proto",
+    "kvatlas/v1/donors.proto",
+    "kvatlas/v1/leases.proto",
+    "kvatlas/v1/events.proto",
+    "kvatlas/v1/admin.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // tonic-prost-build prints no rerun lines when it is handed a descriptor set.
+    println!("cargo:rerun-if-changed=build.rs");
+    for proto in PROTOS {
+        println!("cargo:rerun-if-changed={proto}");
+    }
+    let descriptors = protox::compile(PROTOS, ["."])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(
+        out.join("kvatlas_descriptor.bin"),
+        descriptors.encode_to_vec(),
+    )?;
+    tonic_prost_build::configure()
+        // Zero-copy: the field keeps a reference into the receive buffer.
+        .bytes(".kvatlas.v1")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

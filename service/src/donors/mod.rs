@@ -1,0 +1,1 @@
+//! Donor discovery: whose cached prompt can a new one borrow from?

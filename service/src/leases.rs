@@ -1,0 +1,1 @@
+//! Leases: the right to use an answer until a deadline.

@@ -1,0 +1,9 @@
+//! Block manifests and donor discovery for LLM engines, over gRPC.
+//!
+//! Dependencies point one way: `app -> rpc -> { routing, donors, leases } -> store`. Only `rpc`
+//! knows generated types; only `cli` uses the client crate.
+
+pub mod donors;
+pub mod leases;
+pub mod routing;
+pub mod store;

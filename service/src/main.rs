@@ -1,0 +1,3 @@
+//! The `kvatlas` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Reading prior files: `.pt` and safetensors, bounded and without executing anything.

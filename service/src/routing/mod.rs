@@ -1,0 +1,3 @@
+//! Manifests: which blocks of a cached prefix should a request read?
+
+pub mod import;

@@ -1,0 +1,1 @@
+//! Durable state: records in sled, large values in checksummed files.
