@@ -1,0 +1,4 @@
+//! What operators see: logs and metrics. Never prompt text, a token or a salt.
+
+pub mod logs;
+pub mod metrics;
