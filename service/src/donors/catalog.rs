@@ -151,7 +151,7 @@ impl Shard {
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
     pub mode: Mode,
-    /// True when the mode was given at the start: then a stored one does not apply.
+    /// True when the mode was given at the start: then one of an earlier run does not apply.
     pub mode_is_given: bool,
     pub gates: Gates,
 }
@@ -218,8 +218,7 @@ impl Catalog {
     #[must_use]
     pub fn rules(&self, shard: Option<&Shard>) -> (Mode, Gates) {
         let server = *self.settings.read();
-        let stored = server.mode.filter(|_| !self.defaults.mode_is_given);
-        let mode = stored.unwrap_or(self.defaults.mode);
+        let mode = server.mode.unwrap_or(self.defaults.mode);
         let gates = server.gates.over(self.defaults.gates);
         match shard {
             None => (mode, gates),
@@ -233,6 +232,14 @@ impl Catalog {
     #[must_use]
     pub fn settings(&self) -> Settings {
         *self.settings.read()
+    }
+
+    /// Takes over what an earlier run was told, unless this one was told otherwise.
+    pub(super) fn restore_settings(&self, mut settings: Settings) {
+        if self.defaults.mode_is_given {
+            settings.mode = None;
+        }
+        self.set_settings(settings);
     }
 
     pub(super) fn set_settings(&self, settings: Settings) {

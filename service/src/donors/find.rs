@@ -187,7 +187,7 @@ impl Finder<'_> {
         match self.repeats.remember(key, &answer, is_valid) {
             None => answer,
             Some(earlier) => {
-                self.leases.release(self.now_ms, grant.id.as_bytes(), holder);
+                self.leases.release(self.now_ms, grant.id.as_ref(), holder);
                 Arc::new(repeated(&earlier))
             }
         }
@@ -195,7 +195,7 @@ impl Finder<'_> {
 
     fn is_leased(&self, answer: &Answer, holder: &str) -> bool {
         answer.lease.is_some_and(|grant| {
-            let state = self.leases.validate(self.now_ms, grant.id.as_bytes(), Some(holder));
+            let state = self.leases.validate(self.now_ms, grant.id.as_ref(), Some(holder));
             matches!(state, LeaseState::Valid { .. })
         })
     }
@@ -279,7 +279,7 @@ impl Finder<'_> {
 
     fn take_back(&self, answer: &Answer, holder: &str) {
         if let Some(grant) = answer.lease {
-            self.leases.release(self.now_ms, grant.id.as_bytes(), holder);
+            self.leases.release(self.now_ms, grant.id.as_ref(), holder);
         }
     }
 
@@ -370,6 +370,9 @@ impl Finder<'_> {
             }
             Err(AcquireError::Full) => {
                 Err((FallbackReason::ProviderError, "the lease table is full"))
+            }
+            Err(AcquireError::NoRandomness) => {
+                Err((FallbackReason::ProviderError, "the system gives no random bytes"))
             }
         }
     }

@@ -31,7 +31,7 @@ pub fn load(
     match store.read(Table::Meta, SETTINGS_KEY) {
         Ok(None) => {}
         Ok(Some(bytes)) => match SettingsRecord::decode(&bytes[..]) {
-            Ok(record) => catalog.set_settings(Settings::from_record(&record)),
+            Ok(record) => catalog.restore_settings(Settings::from_record(&record)),
             Err(_) => loaded.damaged += 1,
         },
         Err(error) => return Err(error),
@@ -92,7 +92,7 @@ fn publish(
         medium: medium_from_number(record.medium)?,
         store_id: record.store_id.into(),
         source_request_id: record.source_request_id.into(),
-        claim: Arc::new(Claim::new()),
+        claim: Arc::new(Claim::default()),
         last_hit: record.sequence.into(),
     });
     catalog.publish(shard, Arc::clone(&donor), &prepare(&record.captured));

@@ -75,7 +75,7 @@ impl Owners {
         let owner = known.entry(key.clone()).or_insert_with(|| {
             Arc::new(Owner {
                 key: key.clone(),
-                life: Arc::new(OwnerLife::new()),
+                life: Arc::new(OwnerLife::default()),
                 donors: AtomicU64::new(0),
             })
         });
@@ -100,10 +100,9 @@ impl Owners {
         // Two announcements of one owner must not pass each other between check and store.
         let _alone = self.known.write();
         let announced = owner.life.generation();
-        if generation < announced {
+        if !owner.life.announce(generation, deadline_ms) {
             return Err(OwnerRefusal::OldGeneration { given: generation, announced });
         }
-        owner.life.announce(generation, deadline_ms);
         let what = if generation > announced { Announced::Began } else { Announced::Renewed };
         Ok((owner, what))
     }

@@ -376,7 +376,7 @@ impl Writer {
             medium: new.medium,
             store_id: new.store_id,
             source_request_id: new.source_request_id,
-            claim: Arc::new(Claim::new()),
+            claim: Arc::new(Claim::default()),
             last_hit: self.catalog.tick().into(),
         }
     }

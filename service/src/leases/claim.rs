@@ -24,6 +24,16 @@ impl OwnerLife {
         true
     }
 
+    /// The highest generation that was announced; 0 before the first.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Acquire)
+    }
+
+    /// Whether the last announcement lasts, of whatever generation.
+    pub fn is_announced(&self, now_ms: u64) -> bool {
+        now_ms < self.deadline_ms.load(Acquire)
+    }
+
     /// The deadline is read before the generation, and written after it: so nobody pairs an old
     /// generation with the deadline of a new one.
     pub fn is_live(&self, generation: u64, now_ms: u64) -> bool {

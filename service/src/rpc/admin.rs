@@ -32,7 +32,7 @@ impl Admin for AdminService {
         let core = &self.0;
         let now_ms = core.clock.now_ms();
         let (mode, gates) = core.catalog.rules(None);
-        let leases = core.donor_leases.counts(now_ms);
+        let leases = core.donor_leases.counts();
         Ok(Response::new(v1::GetStatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             epoch: core.catalog.epoch,

@@ -12,7 +12,7 @@ use super::{
         leases::{check_holder, check_lease_id, grant, state},
     },
 };
-use crate::leases::ManifestLeases;
+use crate::leases::LeaseKind;
 
 /// Serves kvatlas.v1.Leases.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl Leases for LeasesService {
         check_lease_id(&lease_id)?;
         convert::check_length("holder", &holder, 0, convert::leases::HOLDER_BYTES_MAX)?;
         let now_ms = core.clock.now_ms();
-        let found = if ManifestLeases::is_manifest(&lease_id) {
+        let found = if LeaseKind::of(&lease_id) == Some(LeaseKind::Manifest) {
             core.manifest_leases.validate(now_ms, &lease_id, |generation| {
                 core.priors.is_current_generation(generation)
             })
@@ -49,7 +49,7 @@ impl Leases for LeasesService {
         let core = &self.0;
         check_lease_id(&lease_id)?;
         check_holder(&holder)?;
-        if ManifestLeases::is_manifest(&lease_id) {
+        if LeaseKind::of(&lease_id) == Some(LeaseKind::Manifest) {
             let problem = "a manifest lease cannot be renewed: ask for the manifest again";
             return Err(convert::invalid("lease_id", problem));
         }
@@ -68,7 +68,7 @@ impl Leases for LeasesService {
         let core = &self.0;
         check_lease_id(&lease_id)?;
         check_holder(&holder)?;
-        if ManifestLeases::is_manifest(&lease_id) {
+        if LeaseKind::of(&lease_id) == Some(LeaseKind::Manifest) {
             let problem = "a manifest lease ends by itself: it holds nothing to release";
             return Err(convert::invalid("lease_id", problem));
         }

@@ -27,7 +27,7 @@ pub fn check_holder(holder: &str) -> Result<(), Status> {
 #[must_use]
 pub fn grant(grant: &Grant, now_ms: u64) -> v1::Lease {
     v1::Lease {
-        id: grant.id.as_bytes().to_vec().into(),
+        id: grant.id.as_ref().to_vec().into(),
         ttl_ms: u32::try_from(grant.deadline_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX),
         deadline_unix_ms: grant.deadline_ms,
     }
