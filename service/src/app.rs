@@ -9,7 +9,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{net::UnixListener, signal::unix::SignalKind, sync::watch};
+use tokio::{
+    net::UnixListener,
+    signal::unix::SignalKind,
+    sync::{Semaphore, watch},
+};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -23,7 +27,7 @@ use crate::{
         writer::{Capacity, Writer},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::priors::{Priors, PriorsError},
+    routing::priors::Priors,
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -42,6 +46,8 @@ const STREAMS_MAX: u32 = 1024;
 /// Prior imports at a time, and how many may wait.
 const IMPORTERS: usize = 1;
 const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
+/// Prior files in memory at a time.
+const UPLOADS_MAX: usize = 8;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
@@ -53,8 +59,6 @@ const TICK: Duration = Duration::from_secs(1);
 pub enum AppError {
     #[error("{0}")]
     Store(#[from] StoreError),
-    #[error("{0}")]
-    Priors(#[from] PriorsError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -293,6 +297,7 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         manifest_leases: ManifestLeases::new(store.epoch(), key),
         repeats: Repeats::new(args.leases_max),
         importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
+        uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),

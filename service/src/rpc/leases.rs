@@ -27,7 +27,7 @@ impl Leases for LeasesService {
         let v1::ValidateRequest { lease_id, holder } = request.into_inner();
         let core = &self.0;
         check_lease_id(&lease_id)?;
-        convert::check_length("holder", &holder, 0, convert::leases::HOLDER_BYTES_MAX)?;
+        convert::check_length("holder", &holder, 0, crate::leases::HOLDER_BYTES_MAX)?;
         let now_ms = core.clock.now_ms();
         let found = if LeaseKind::of(&lease_id) == Some(LeaseKind::Manifest) {
             core.manifest_leases.validate(now_ms, &lease_id, |generation| {

@@ -16,6 +16,7 @@ pub mod upload;
 use std::{sync::Arc, time::Duration};
 
 use kvatlas_proto::v1;
+use tokio::sync::Semaphore;
 use tonic::{metadata::MetadataMap, service::Routes};
 
 use self::{
@@ -45,6 +46,8 @@ pub struct Core {
     pub repeats: Repeats,
     /// For prior imports.
     pub importers: Workers,
+    /// Priors being uploaded: each is held in memory until it is imported.
+    pub uploads: Arc<Semaphore>,
     /// For look-ups of long prompts.
     pub finders: Workers,
     pub supervisor: Supervisor,

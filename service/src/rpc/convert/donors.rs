@@ -69,7 +69,7 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         return Err(invalid("exact_prefix_tokens", problem));
     }
     check_length("request_id", &request_id, 0, ID_BYTES_MAX)?;
-    check_length("holder", &holder, 0, leases::HOLDER_BYTES_MAX)?;
+    check_length("holder", &holder, 0, crate::leases::HOLDER_BYTES_MAX)?;
     if readable_store_ids.len() > STORE_IDS_MAX {
         let problem = format!("{} ids, at most {STORE_IDS_MAX}", readable_store_ids.len());
         return Err(invalid("readable_store_ids", problem));
