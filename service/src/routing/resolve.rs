@@ -69,7 +69,11 @@ pub enum ResolveError {
     #[error("k: expected 0 or {budget}, the budget that the policy fixes; got {k}")]
     KNotTheBudget { k: u32, budget: u32 },
     #[error("k: expected at least {pinned}, the blocks that the policy {policy} pins; got {k}")]
-    KBelowPins { k: u32, pinned: u32, policy: &'static str },
+    KBelowPins {
+        k: u32,
+        pinned: u32,
+        policy: &'static str,
+    },
     #[error("k: expected at least {smallest}, the smallest k that the prior lists; got {k}")]
     KBelowLists { k: u32, smallest: u32 },
     #[error("k: expected at most {limit} with the policy per-head and {heads} heads, got {k}")]
@@ -120,7 +124,11 @@ pub fn budget(policy: &Policy, k: u32) -> Result<u32, ResolveError> {
         Some(budget) => Err(ResolveError::KNotTheBudget { k, budget }),
         None if k == 0 => Err(ResolveError::KMissing { policy: name }),
         None if k > BLOCKS_MAX => Err(ResolveError::KTooLarge { k }),
-        None if k < pinned => Err(ResolveError::KBelowPins { k, pinned, policy: name }),
+        None if k < pinned => Err(ResolveError::KBelowPins {
+            k,
+            pinned,
+            policy: name,
+        }),
         None => Ok(k),
     }
 }
@@ -144,22 +152,36 @@ pub fn resolve(
     prior: Option<&PriorBlocks>,
 ) -> Result<Resolved, ResolveError> {
     let total = count_blocks(total_blocks, prior)?;
-    let ranking = prior.and_then(|prior| prior.ranking.as_ref()).map(Ranking::view);
+    let ranking = prior
+        .and_then(|prior| prior.ranking.as_ref())
+        .map(Ranking::view);
     if policy.needs() != Needs::Positions && prior.is_none() {
-        return Err(ResolveError::PriorMissing { policy: policy.name() });
+        return Err(ResolveError::PriorMissing {
+            policy: policy.name(),
+        });
     }
     if policy.needs() == Needs::Scores && ranking.is_none() {
-        return Err(ResolveError::ScoresMissing { policy: policy.name() });
+        return Err(ResolveError::ScoresMissing {
+            policy: policy.name(),
+        });
     }
     if budget >= total {
-        return Ok(Resolved::new((0..total).collect(), total, Extent::AllBlocks));
+        return Ok(Resolved::new(
+            (0..total).collect(),
+            total,
+            Extent::AllBlocks,
+        ));
     }
-    let span = Span { budget, total, pinned: policy.pinned() };
+    let span = Span {
+        budget,
+        total,
+        pinned: policy.pinned(),
+    };
     let blocks = match *policy {
-        Policy::TopK => match prior {
-            Some(prior) => return top_k(prior, budget, total),
-            None => Vec::new(),
-        },
+        Policy::TopK => {
+            let prior = prior.expect("checked above");
+            return top_k(prior, budget, total);
+        }
         Policy::Recency => (total - budget..total).collect(),
         Policy::Hybrid { .. } => span.with_middle(|_| {}),
         Policy::AnchorRecentMiddle { .. } => span.with_middle(|blocks| {
@@ -191,7 +213,11 @@ pub fn resolve_per_head(
     let limit = u64::from(PER_HEAD_INDICES_MAX) / count.max(1);
     if u64::from(effective_k) > limit {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        return Err(ResolveError::KTooLargePerHead { k: budget, limit, heads: count });
+        return Err(ResolveError::KTooLargePerHead {
+            k: budget,
+            limit,
+            heads: count,
+        });
     }
     let mut blocks = Vec::with_capacity(effective_k as usize * heads.rankings().len());
     for ranking in heads.rankings() {
@@ -199,15 +225,32 @@ pub fn resolve_per_head(
         blocks.extend(ranked(Some(ranking), total).take(effective_k as usize));
         blocks[start..].sort_unstable();
     }
-    let extent = if budget >= total { Extent::AllBlocks } else { Extent::Full };
-    Ok(Resolved { blocks, total_blocks: total, effective_k, extent })
+    let extent = if budget >= total {
+        Extent::AllBlocks
+    } else {
+        Extent::Full
+    };
+    Ok(Resolved {
+        blocks,
+        total_blocks: total,
+        effective_k,
+        extent,
+    })
 }
 
 impl Resolved {
     fn new(blocks: Vec<u32>, total_blocks: u32, extent: Extent) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "distinct and below total_blocks")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "distinct and below total_blocks"
+        )]
         let effective_k = blocks.len() as u32;
-        Self { blocks, total_blocks, effective_k, extent }
+        Self {
+            blocks,
+            total_blocks,
+            effective_k,
+            extent,
+        }
     }
 }
 
@@ -227,7 +270,19 @@ impl PriorBlocks {
     #[must_use]
     pub fn known_or_listed_blocks(&self) -> u32 {
         let listed = || self.per_k.values().chain([&self.legacy]).flatten().max();
-        self.total_blocks.unwrap_or_else(|| listed().map_or(0, |&last| last.saturating_add(1)))
+        self.total_blocks
+            .unwrap_or_else(|| listed().map_or(0, |&last| last.saturating_add(1)))
+    }
+
+    /// Whether there is anything to choose by: scores, or a listed block.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        self.ranking.is_some()
+            || self
+                .per_k
+                .values()
+                .chain([&self.legacy])
+                .any(|l| !l.is_empty())
     }
 }
 
@@ -236,7 +291,9 @@ fn count_blocks(asked: u32, prior: Option<&PriorBlocks>) -> Result<u32, ResolveE
     let known = prior.and_then(|prior| prior.total_blocks);
     match (known, prior) {
         (Some(known), _) => agree(asked, known),
-        _ if asked > BLOCKS_MAX => Err(ResolveError::TotalBlocksTooLarge { total_blocks: asked }),
+        _ if asked > BLOCKS_MAX => Err(ResolveError::TotalBlocksTooLarge {
+            total_blocks: asked,
+        }),
         _ if asked > 0 => Ok(asked),
         (None, Some(prior)) => Ok(prior.known_or_listed_blocks()),
         (None, None) => Err(ResolveError::TotalBlocksMissing),
@@ -247,18 +304,30 @@ fn count_blocks(asked: u32, prior: Option<&PriorBlocks>) -> Result<u32, ResolveE
 fn agree(asked: u32, prior: u32) -> Result<u32, ResolveError> {
     match asked {
         0 => Ok(prior),
-        _ if asked > BLOCKS_MAX => Err(ResolveError::TotalBlocksTooLarge { total_blocks: asked }),
+        _ if asked > BLOCKS_MAX => Err(ResolveError::TotalBlocksTooLarge {
+            total_blocks: asked,
+        }),
         _ if asked.abs_diff(prior) <= 1 => Ok(asked),
-        _ => Err(ResolveError::TotalBlocksDiffer { total_blocks: asked, prior }),
+        _ => Err(ResolveError::TotalBlocksDiffer {
+            total_blocks: asked,
+            prior,
+        }),
     }
 }
 
 /// Best first: the ranking without what lies beyond `total`, then what it does not know.
 fn ranked(ranking: Option<RankingView<'_>>, total: u32) -> impl Iterator<Item = u32> {
     let known = ranking.map_or(0, |ranking| ranking.len());
-    #[expect(clippy::cast_possible_truncation, reason = "a ranking has at most BLOCKS_MAX blocks")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a ranking has at most BLOCKS_MAX blocks"
+    )]
     let unscored = known as u32..total;
-    ranking.into_iter().flat_map(|ranking| ranking.iter()).filter(move |&b| b < total).chain(unscored)
+    ranking
+        .into_iter()
+        .flat_map(|ranking| ranking.iter())
+        .filter(move |&b| b < total)
+        .chain(unscored)
 }
 
 /// `budget < total`. In this order: the list for exactly this budget, the first entries of the
@@ -269,13 +338,18 @@ fn top_k(prior: &PriorBlocks, budget: u32, total: u32) -> Result<Resolved, Resol
     let exact = prior.per_k.get(&budget).filter(|list| !list.is_empty());
     let legacy = Some(&prior.legacy).filter(|list| !list.is_empty());
     let list = match (exact.or(legacy), &prior.ranking) {
-        (Some(list), _) => Some(list),
+        (Some(list), _) => Some(&list[..]),
         (None, Some(_)) => None,
         (None, None) => Some(shorter_list(prior, budget)?),
     };
     let mut blocks = Vec::with_capacity(wanted);
     if let Some(list) = list {
-        blocks.extend(list.iter().copied().filter(|&block| block < total).take(wanted));
+        blocks.extend(
+            list.iter()
+                .copied()
+                .filter(|&block| block < total)
+                .take(wanted),
+        );
         blocks.sort_unstable();
     }
     if let Some(ranking) = prior.ranking.as_ref().filter(|_| blocks.len() < wanted) {
@@ -288,20 +362,34 @@ fn top_k(prior: &PriorBlocks, budget: u32, total: u32) -> Result<Resolved, Resol
         blocks.sort_unstable();
     }
     if blocks.is_empty() {
-        return Err(ResolveError::NothingListed { total_blocks: total });
+        return Err(ResolveError::NothingListed {
+            total_blocks: total,
+        });
     }
-    let extent = if blocks.len() < wanted { Extent::PriorShort } else { Extent::Full };
+    let extent = if blocks.len() < wanted {
+        Extent::PriorShort
+    } else {
+        Extent::Full
+    };
     Ok(Resolved::new(blocks, total, extent))
 }
 
 /// The list of the largest k below the budget.
-fn shorter_list(prior: &PriorBlocks, budget: u32) -> Result<&Box<[u32]>, ResolveError> {
+fn shorter_list(prior: &PriorBlocks, budget: u32) -> Result<&[u32], ResolveError> {
     let mut lists = prior.per_k.iter().filter(|(_, list)| !list.is_empty());
-    let below = prior.per_k.range(..budget).rev().find(|(_, list)| !list.is_empty());
+    let below = prior
+        .per_k
+        .range(..budget)
+        .rev()
+        .find(|(_, list)| !list.is_empty());
     match (below, lists.next()) {
         (Some((_, list)), _) => Ok(list),
-        (None, Some((&smallest, _))) => Err(ResolveError::KBelowLists { k: budget, smallest }),
-        (None, None) => Err(ResolveError::NothingListed { total_blocks: budget }),
+        (None, Some((&smallest, _))) => Err(ResolveError::KBelowLists {
+            k: budget,
+            smallest,
+        }),
+        // Not a prior that was put: those have at least one of the three.
+        (None, None) => Err(ResolveError::ScoresMissing { policy: "top-k" }),
     }
 }
 
@@ -343,7 +431,10 @@ impl Span {
 /// The centres of m equal parts of the middle: `anchor + floor((2 i + 1) M / (2 m))`.
 fn spread(span: &Span, blocks: &mut Vec<u32>) {
     let (middle, wanted) = (u64::from(span.middle()), span.wanted() as u64);
-    #[expect(clippy::cast_possible_truncation, reason = "below the middle's length, a u32")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "below the middle's length, a u32"
+    )]
     let place = |index: u64| ((2 * index + 1) * middle / (2 * wanted)) as u32;
     blocks.extend((0..wanted).map(|index| span.pinned.0 + place(index)));
 }
@@ -365,8 +456,6 @@ fn draw(span: &Span, seed: u64, blocks: &mut Vec<u32>) {
         let there = here + offset;
         let at_here = displaced.get(&here).copied().unwrap_or(here);
         let drawn = displaced.insert(there, at_here).unwrap_or(there);
-        // With `there == here` the entry just written is never read again.
-        let drawn = if offset == 0 { at_here } else { drawn };
         blocks.push(anchor + drawn);
     }
 }
