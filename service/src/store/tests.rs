@@ -460,20 +460,25 @@ fn a_folder_in_use_is_waited_for() {
     check_donors(&open(&folder), &[(b"a", b"first")]);
 }
 
-/// Also by sled's own lock, of which it says so only in words.
 #[test]
-fn a_folder_that_stays_in_use_is_refused_in_the_end() {
+fn a_folder_that_stays_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    drop(open(&folder));
-    let records = sled::open(folder.path().join("not ours")).unwrap();
+    let refused = || Store::open_within(folder.path(), 40).map(|(store, _)| store.epoch());
+    let store = open(&folder);
     assert!(matches!(
-        open_records(folder.path(), &folder.path().join("not ours")),
-        Err(StoreError::InUse {
-            waited_ms: 5_000,
-            ..
-        } | StoreError::Log { .. })
+        refused(),
+        Err(StoreError::InUse { waited_ms: 40, .. })
     ));
-    drop(records);
+    drop(store);
+    // sled has a lock of its own, and tells of it in words only.
+    let log = File::open(folder.path().join(RECORDS_FOLDER).join("db")).unwrap();
+    log.lock().unwrap();
+    assert!(matches!(
+        refused(),
+        Err(StoreError::InUse { waited_ms: 40, .. })
+    ));
+    log.unlock().unwrap();
+    assert!(refused().is_ok());
 }
 
 #[test]
