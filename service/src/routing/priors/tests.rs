@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::thread;
 
-use kvatlas_kernels::Scores;
+use kvatlas_kernels::{Scores, pool_scalar, rank_scalar};
 use tempfile::TempDir;
 
+use super::super::policy::Policy;
 use super::super::prior::{PerHead, PerHeadError};
+use super::super::resolve::resolve;
 use super::*;
 use crate::store::Damage;
 
@@ -189,6 +191,36 @@ fn a_prior_is_the_same_after_a_restart() {
             .priors
             .is_current_generation(listed.prior.generation + 1)
     );
+}
+
+/// Files as torch writes them, from bytes to blocks: the golden lists of 258 blocks.
+#[test]
+fn files_of_torch_answer_with_their_own_lists() {
+    let fixture = Fixture::new();
+    let blocks = |bytes: &[u8], k| {
+        let upload = PriorUpload {
+            bytes,
+            algorithm: "",
+            ..upload("p", "")
+        };
+        let prior = fixture.priors.put(&upload).unwrap().prior;
+        assert_eq!(prior.file_bytes, bytes.len() as u64);
+        let resolved = resolve(&Policy::TopK, k, 0, Some(&prior.blocks)).unwrap();
+        (resolved.blocks, resolved.total_blocks)
+    };
+    let listed: &[u8] = include_bytes!("../../../tests/data/pt/perk.pt");
+    assert_eq!(blocks(listed, 4), (vec![10, 102, 174, 242], 258));
+    let eight = vec![10, 57, 77, 102, 159, 174, 221, 246];
+    assert_eq!(blocks(listed, 8), (eight, 258));
+    let legacy: &[u8] = include_bytes!("../../../tests/data/pt/legacy_list.pt");
+    assert_eq!(blocks(legacy, 4), (vec![10, 14, 24, 31], 258));
+
+    let scored: &[u8] = include_bytes!("../../../tests/data/pt/aff_float32.pt");
+    let affinities = import(scored, None).unwrap().affinities.unwrap();
+    let pooled = pool_scalar(&affinities.scores, 128, Pooling::Mean);
+    let mut best = rank_scalar(&pooled)[..16].to_vec();
+    best.sort_unstable();
+    assert_eq!(blocks(scored, 16), (best, 128));
 }
 
 #[test]
