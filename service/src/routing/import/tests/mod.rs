@@ -1,4 +1,11 @@
-//! Reads every fixture, and everything that could be made of one.
+//! Reads every file that torch and CPython wrote; the modules below read those that nobody would.
+
+mod archives;
+mod build;
+mod hostile;
+mod pickles;
+mod schema;
+mod tensors;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +31,7 @@ fn fixtures() -> BTreeMap<String, Vec<u8>> {
 }
 
 fn expectations() -> BTreeMap<String, Json> {
-    serde_json::from_str(include_str!("../../../tests/data/pt/expect.json")).unwrap()
+    serde_json::from_str(include_str!("../../../../tests/data/pt/expect.json")).unwrap()
 }
 
 fn wide(scores: &Scores) -> Vec<f64> {
