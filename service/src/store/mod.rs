@@ -112,8 +112,12 @@ impl Store {
     /// # Errors
     /// A folder in use, of a newer format, or with a damaged header.
     pub fn open(directory: &Path) -> Result<(Self, OpenReport), StoreError> {
+        Self::open_within(directory, header::WAIT_MS_MAX)
+    }
+
+    fn open_within(directory: &Path, wait_ms_max: u64) -> Result<(Self, OpenReport), StoreError> {
         std::fs::create_dir_all(directory).map_err(io_error("create", directory))?;
-        let lock = header::lock(directory)?;
+        let lock = header::lock(directory, wait_ms_max)?;
         let records_path = directory.join(RECORDS_FOLDER);
         let last_epoch = header::read_epoch(directory, !records_path.exists())?;
         let epoch = last_epoch.unwrap_or(0) + 1;
@@ -122,7 +126,7 @@ impl Store {
         }
         header::write_epoch(directory, epoch)?;
 
-        let records = open_records(directory, &records_path)?;
+        let records = open_records(directory, &records_path, wait_ms_max)?;
         let records_file = records_path.join("db");
         let records_file = File::options()
             .write(true)
@@ -426,8 +430,8 @@ fn check_limits(changes: &[Change<'_>]) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn open_records(directory: &Path, path: &Path) -> Result<sled::Db, StoreError> {
-    header::retry_while_in_use(directory, || {
+fn open_records(directory: &Path, path: &Path, wait_ms_max: u64) -> Result<sled::Db, StoreError> {
+    header::retry_while_in_use(directory, wait_ms_max, || {
         let config = sled::Config::new()
             .path(path)
             .cache_capacity(CACHE_BYTES)
