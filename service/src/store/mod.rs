@@ -46,9 +46,12 @@ const RECORDS_FOLDER: &str = "records";
 const BLOBS_FOLDER: &str = "blobs";
 const SPILLED_FOLDER: &str = "spilled";
 /// The "table" of what was spilled: table byte and key -> [`BlobRef`].
-const SPILLED_BYTE: u8 = 0;
-/// The "table" of [`Counts`]: index -> u64.
-const COUNTS_BYTE: u8 = u8::MAX;
+const SPILLED_BYTE: u8 = u8::MAX;
+/// The "table" of [`Counts`]: slot -> counts, the slot with the most writes being the last.
+const COUNTS_BYTE: u8 = 0;
+/// sled copies a page, 16 neighbours, at each change of one of them. With more slots than that,
+/// taken in turn, no donor shares a page with the counts, which change at every write.
+const COUNT_SLOTS: u8 = 32;
 
 /// One key space each. All lie in one sled tree, so that a batch is atomic across them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -401,12 +404,13 @@ impl Store {
                 }
             }
         }
-        for (index, (new, old)) in (0..).zip(new_counts.iter().zip(counts)) {
-            if new != old {
-                let key = [COUNTS_BYTE, index];
-                batch.insert(&key, record::encode(&key, Form::Inline, &new.to_le_bytes()));
-            }
-        }
+        let slot = new_counts[WRITES].to_le_bytes()[0] % COUNT_SLOTS;
+        let key = [COUNTS_BYTE, slot];
+        let bytes: Vec<u8> = new_counts
+            .iter()
+            .flat_map(|count| count.to_le_bytes())
+            .collect();
+        batch.insert(&key, record::encode(&key, Form::Inline, &bytes));
         Ok(Prepared {
             batch,
             replaced,
@@ -418,17 +422,19 @@ impl Store {
     fn load_counts(&self) -> Result<u64, StoreError> {
         let mut counts = self.counts.lock();
         let mut damaged = 0;
-        for (index, count) in (0..).zip(counts.iter_mut()) {
-            let key = [COUNTS_BYTE, index];
-            let Some(record) = self.records.get(key).map_err(log_error("read"))? else {
-                continue;
-            };
-            let payload = record::decode(&key, &record)
-                .ok()
-                .map(|(_form, payload)| payload);
-            match payload.and_then(|payload| payload.try_into().ok()) {
-                Some(bytes) => *count = u64::from_le_bytes(bytes),
-                None => damaged += 1,
+        for entry in self.records.scan_prefix([COUNTS_BYTE]) {
+            let (key, record) = entry.map_err(log_error("read"))?;
+            match record::decode(&key, &record) {
+                Ok((_form, bytes)) => {
+                    let mut found = Counts::default();
+                    for (count, bytes) in found.iter_mut().zip(bytes.as_chunks().0) {
+                        *count = u64::from_le_bytes(*bytes);
+                    }
+                    if found[WRITES] > counts[WRITES] {
+                        *counts = found;
+                    }
+                }
+                Err(_damage) => damaged += 1,
             }
         }
         Ok(damaged)
