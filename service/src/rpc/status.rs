@@ -1,0 +1,96 @@
+//! The one table from errors to gRPC status codes. No wildcard arm: a new error must be placed.
+
+use kvatlas_proto::v1;
+use tonic::{Code, Status};
+
+use crate::{
+    donors::{owners::OwnerRefusal, writer::WriteRefusal},
+    routing::{manifest::ManifestError, priors::PutError, resolve::ResolveError},
+};
+
+#[must_use]
+pub fn owner(refusal: &OwnerRefusal) -> Status {
+    let code = match refusal {
+        OwnerRefusal::OldGeneration { .. } => Code::FailedPrecondition,
+        OwnerRefusal::TooMany => Code::ResourceExhausted,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+#[must_use]
+pub fn write(refusal: &WriteRefusal) -> Status {
+    let code = match refusal {
+        WriteRefusal::Owner(refusal) => return owner(refusal),
+        WriteRefusal::UnknownNamespace => Code::NotFound,
+        WriteRefusal::TooManyTokens { .. } => Code::InvalidArgument,
+        WriteRefusal::AllLeased
+        | WriteRefusal::TooManyNamespaces
+        | WriteRefusal::QueueFull => Code::ResourceExhausted,
+        WriteRefusal::Store(error) => {
+            tracing::error!(%error, "a donor write failed");
+            Code::Internal
+        }
+        WriteRefusal::Stopping => Code::Unavailable,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+#[must_use]
+pub fn manifest(error: &ManifestError) -> Status {
+    let code = match error {
+        ManifestError::Length { .. }
+        | ManifestError::Policy(_)
+        | ManifestError::FallbackPolicy(_)
+        | ManifestError::FallbackNeedsPrior { .. }
+        | ManifestError::FallbackNeedsTotalBlocks => Code::InvalidArgument,
+        ManifestError::Resolve(error) => resolve(error),
+        ManifestError::NotFound { .. } => Code::NotFound,
+        ManifestError::OnlineUnavailable { .. } => Code::Unimplemented,
+        // The handler loads and asks again; a prior that cannot be loaded is reported there.
+        ManifestError::LoadPerHead(_) => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+fn resolve(error: &ResolveError) -> Code {
+    match error {
+        ResolveError::KMissing { .. }
+        | ResolveError::KTooLarge { .. }
+        | ResolveError::KNotTheBudget { .. }
+        | ResolveError::KBelowPins { .. }
+        | ResolveError::KTooLargePerHead { .. }
+        | ResolveError::TotalBlocksTooLarge { .. }
+        | ResolveError::TotalBlocksMissing => Code::InvalidArgument,
+        // The request is sound; the prior that is stored cannot serve it.
+        ResolveError::KBelowLists { .. }
+        | ResolveError::TotalBlocksDiffer { .. }
+        | ResolveError::NothingListed { .. }
+        | ResolveError::PriorMissing { .. }
+        | ResolveError::ScoresMissing { .. } => Code::FailedPrecondition,
+    }
+}
+
+#[must_use]
+pub fn put_prior(error: &PutError) -> Status {
+    let code = match error {
+        PutError::PrefixHash { .. }
+        | PutError::QueryHash { .. }
+        | PutError::Algorithm { .. }
+        | PutError::RepairName { .. }
+        | PutError::RepairRatio
+        | PutError::Import(_)
+        | PutError::NoBlocks => Code::InvalidArgument,
+        PutError::Full | PutError::TooManyAlgorithms => Code::ResourceExhausted,
+        PutError::Store(error) => {
+            tracing::error!(%error, "a prior could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
+/// A refusal inside a stream.
+#[must_use]
+pub fn call(status: &Status) -> v1::CallError {
+    v1::CallError { code: status.code().into(), message: status.message().to_owned() }
+}
