@@ -1,3 +1,7 @@
 //! The `kvatlas` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kvatlas::cli::run()
+}

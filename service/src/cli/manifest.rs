@@ -130,14 +130,10 @@ fn report(manifest: &Manifest) -> Report {
 
 /// Empty when the manifest is exactly what was asked for.
 pub(super) fn reason_word(reason: v1::ManifestReason) -> String {
-    match reason {
-        v1::ManifestReason::Unspecified => String::new(),
-        v1::ManifestReason::PriorShort
-        | v1::ManifestReason::PriorMissing
-        | v1::ManifestReason::QueryUnknown
-        | v1::ManifestReason::OnlineUnavailable
-        | v1::ManifestReason::AllBlocks
-        | v1::ManifestReason::BudgetClamped => word(reason.as_str_name(), "MANIFEST_REASON_"),
+    if reason == v1::ManifestReason::Unspecified {
+        String::new()
+    } else {
+        word(reason.as_str_name(), "MANIFEST_REASON_")
     }
 }
 

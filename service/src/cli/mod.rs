@@ -124,7 +124,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     } = cli;
     match command {
         Command::Serve(args) => {
-            app::serve(*args).map_err(CliError::server)?;
+            app::serve(&args).map_err(CliError::server)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Quickstart(args) => {

@@ -121,7 +121,11 @@ fn prompts(address: &[Line], instruction: &[u32]) -> Vec<Prompt> {
     let parts = address.chunks_exact(PROMPT_PASSAGES).enumerate();
     parts
         .map(|(part, lines)| {
-            let year: String = lines[0].doc.chars().take_while(char::is_ascii_digit).collect();
+            let year: String = lines[0]
+                .doc
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect();
             let passages: Vec<Vec<u32>> = lines.iter().map(|line| line.tokens.clone()).collect();
             // Words of the address itself stand in for a question about it.
             let question = passages[0].iter().rev().take(QUESTION_TOKENS);
@@ -225,7 +229,11 @@ mod tests {
     #[test]
     fn prompts_are_whole_and_their_ids_unique() {
         let prompts = read().unwrap();
-        let ids: HashSet<&str> = prompts.donors.iter().map(|donor| donor.id.as_str()).collect();
+        let ids: HashSet<&str> = prompts
+            .donors
+            .iter()
+            .map(|donor| donor.id.as_str())
+            .collect();
         assert_eq!(ids.len(), prompts.donors.len());
         assert!(ids.len() > 40, "{}", ids.len());
         for donor in &prompts.donors {
