@@ -22,6 +22,12 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How often a call is made to say how long it takes; the median is shown.
 const REPEATS: usize = 21;
 
+const DEBUG_NOTE: &str = if cfg!(debug_assertions) {
+    "This is a debug build: a release build takes about a tenth of the times shown.\n"
+} else {
+    ""
+};
+
 #[derive(Debug, Args)]
 pub(super) struct QuickstartArgs {
     /// End after the tour instead of staying up until Ctrl-C
@@ -65,8 +71,9 @@ async fn tour(server: &RunningServer, folder: &TempDir, exit: bool) -> Result<()
     });
     let version = client.status().await?.version;
     output::print(&format!(
-        "kvatlas {version}: a server of its own, gRPC on {address}, metrics on http://{}/metrics\n",
-        server.http_address()
+        "kvatlas {version}: a server of its own, gRPC on {address}, metrics on http://{}/metrics\n{}",
+        server.http_address(),
+        DEBUG_NOTE
     ))?;
     manifests::show(&client).await?;
     let prompts = corpus::read()?;
@@ -81,14 +88,14 @@ async fn tour(server: &RunningServer, folder: &TempDir, exit: bool) -> Result<()
 
 /// A numbered heading with a line that says what is shown.
 fn heading(number: u32, title: &str, explanation: &str) -> io::Result<()> {
-    output::print(&format!("\n{number}. {title}\n   {explanation}\n\n"))
+    output::print(&format!("\n{number}. {title}\n   {explanation}\n"))
 }
 
 /// The table, indented under its heading.
 fn show_table(table: &output::Table) -> io::Result<()> {
     let lines = table.to_string();
     let indented: Vec<String> = lines.lines().map(|line| format!("  {line}\n")).collect();
-    output::print(&indented.concat())
+    output::print(&format!("\n{}", indented.concat()))
 }
 
 /// The middle one of an odd number of times, in whole microseconds.
