@@ -31,6 +31,7 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     routing::priors::Priors,
+    store::Store,
     supervise::{Supervisor, Workers},
     telemetry::metrics::Metrics,
 };
@@ -38,6 +39,7 @@ use crate::{
 /// What the handlers work with.
 #[derive(Debug)]
 pub struct Core {
+    pub store: Arc<Store>,
     pub priors: Arc<Priors>,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,

@@ -29,7 +29,9 @@ impl Routing for RoutingService {
         request: Request<v1::GetManifestRequest>,
     ) -> Result<Response<v1::GetManifestResponse>, Status> {
         let deadline = self.0.deadline(request.metadata());
-        answer(&self.0, &request.into_inner(), deadline).await.map(Response::new)
+        answer(&self.0, &request.into_inner(), deadline)
+            .await
+            .map(Response::new)
     }
 
     type GetManifestsStream =
@@ -43,7 +45,10 @@ impl Routing for RoutingService {
         let answers = request.into_inner().then(move |message| {
             let core = Arc::clone(&core);
             async move {
-                let v1::GetManifestsRequest { correlation_id, request } = message?;
+                let v1::GetManifestsRequest {
+                    correlation_id,
+                    request,
+                } = message?;
                 let given = match core.admission.enter() {
                     Ok(_permit) => {
                         let deadline = core.message_deadline();
@@ -53,11 +58,12 @@ impl Routing for RoutingService {
                 };
                 let result = Some(match given {
                     Ok(manifest) => v1::get_manifests_response::Result::Manifest(manifest),
-                    Err(status) => {
-                        v1::get_manifests_response::Result::Error(status::call(&status))
-                    }
+                    Err(status) => v1::get_manifests_response::Result::Error(status::call(&status)),
                 });
-                Ok(v1::GetManifestsResponse { correlation_id, result })
+                Ok(v1::GetManifestsResponse {
+                    correlation_id,
+                    result,
+                })
             }
         });
         Ok(Response::new(Box::pin(answers)))
@@ -80,7 +86,10 @@ impl Routing for RoutingService {
         request: Request<v1::GetPriorRequest>,
     ) -> Result<Response<v1::Prior>, Status> {
         let key = key(request.into_inner().key)?;
-        let found = self.0.priors.get(&key.prefix_hash, &key.query_hash, &key.algorithm);
+        let found = self
+            .0
+            .priors
+            .get(&key.prefix_hash, &key.query_hash, &key.algorithm);
         let prior = found.ok_or_else(|| Status::not_found("no prior is stored under this key"))?;
         Ok(Response::new(convert::routing::prior(&prior)))
     }
@@ -89,19 +98,42 @@ impl Routing for RoutingService {
         &self,
         request: Request<v1::ListPriorsRequest>,
     ) -> Result<Response<v1::ListPriorsResponse>, Status> {
-        let v1::ListPriorsRequest { page_size, page_token, prefix_hash_begins } =
-            request.into_inner();
+        let v1::ListPriorsRequest {
+            page_size,
+            page_token,
+            prefix_hash_begins,
+        } = request.into_inner();
         let size = convert::page_size(page_size)?;
-        check_length("prefix_hash_begins", &prefix_hash_begins, 0, PREFIX_HASH_BYTES_MAX)?;
-        let after = if page_token.is_empty() { None } else { Some(read_token(&page_token)?) };
+        check_length(
+            "prefix_hash_begins",
+            &prefix_hash_begins,
+            0,
+            PREFIX_HASH_BYTES_MAX,
+        )?;
+        let after = if page_token.is_empty() {
+            None
+        } else {
+            Some(read_token(&page_token)?)
+        };
         // One more than the page tells whether there is a next one.
-        let mut priors = self.0.priors.list(&prefix_hash_begins, after.as_ref(), size + 1);
+        let mut priors = self
+            .0
+            .priors
+            .list(&prefix_hash_begins, after.as_ref(), size + 1);
         let more = priors.len() > size;
         priors.truncate(size);
-        let next_page_token =
-            priors.last().filter(|_| more).map(|prior| token(&prior.key)).unwrap_or_default();
-        let priors = priors.iter().map(|prior: &Arc<Prior>| convert::routing::prior(prior));
-        Ok(Response::new(v1::ListPriorsResponse { priors: priors.collect(), next_page_token }))
+        let next_page_token = priors
+            .last()
+            .filter(|_| more)
+            .map(|prior| token(&prior.key))
+            .unwrap_or_default();
+        let priors = priors
+            .iter()
+            .map(|prior: &Arc<Prior>| convert::routing::prior(prior));
+        Ok(Response::new(v1::ListPriorsResponse {
+            priors: priors.collect(),
+            next_page_token,
+        }))
     }
 
     async fn delete_prior(
@@ -138,14 +170,18 @@ impl Routing for RoutingService {
         &self,
         _request: Request<Streaming<v1::PutKeySummaryRequest>>,
     ) -> Result<Response<v1::PutKeySummaryResponse>, Status> {
-        Err(Status::unimplemented("PutKeySummary: this version does not score online yet"))
+        Err(Status::unimplemented(
+            "PutKeySummary: this version does not score online yet",
+        ))
     }
 
     async fn put_query(
         &self,
         _request: Request<v1::PutQueryRequest>,
     ) -> Result<Response<v1::PutQueryResponse>, Status> {
-        Err(Status::unimplemented("PutQuery: this version does not score online yet"))
+        Err(Status::unimplemented(
+            "PutQuery: this version does not score online yet",
+        ))
     }
 }
 
@@ -183,7 +219,12 @@ async fn given(
     let generation = manifest.prior.as_ref().map_or(0, |prior| prior.generation);
     let token = core.manifest_leases.issue(now_ms, ttl_ms, generation);
     let ignored_query = request.query.is_some() || request.query_tokens.is_some();
-    Ok(convert::routing::manifest(manifest, &token, (now_ms, ttl_ms), ignored_query))
+    Ok(convert::routing::manifest(
+        manifest,
+        &token,
+        (now_ms, ttl_ms),
+        ignored_query,
+    ))
 }
 
 async fn load_per_head(
@@ -192,21 +233,28 @@ async fn load_per_head(
     deadline: Deadline,
 ) -> Result<(), Status> {
     let (reply, loaded) = tokio::sync::oneshot::channel();
-    let priors = Arc::clone(&core.priors);
+    let store = Arc::clone(&core.store);
     let queued = core.importers.submit(move || {
         // A caller that has gone needs no answer.
-        let _gone = reply.send(priors.load_per_head(&prior));
+        let _gone = reply.send(prior.load_per_head(&store));
     });
     queued.map_err(|_| Status::resource_exhausted("the import queue is full"))?;
     let loaded = deadline.bound(loaded).await?;
-    loaded.map_err(|_| Status::unavailable("the server is stopping"))?.map_err(|error| {
-        tracing::error!(%error, "per-head rankings could not be read");
-        Status::data_loss(error.to_string())
-    })
+    loaded
+        .map_err(|_| Status::unavailable("the server is stopping"))?
+        .map_err(|error| {
+            tracing::error!(%error, "per-head rankings could not be read");
+            Status::data_loss(error.to_string())
+        })
 }
 
 fn key(key: Option<v1::PriorKey>) -> Result<PriorKey, Status> {
-    let Some(v1::PriorKey { prefix_hash, query_hash, algorithm }) = key else {
+    let Some(v1::PriorKey {
+        prefix_hash,
+        query_hash,
+        algorithm,
+    }) = key
+    else {
         return Err(invalid("key", "must be given"));
     };
     check_length("key.prefix_hash", &prefix_hash, 1, PREFIX_HASH_BYTES_MAX)?;
@@ -221,8 +269,16 @@ fn key(key: Option<v1::PriorKey>) -> Result<PriorKey, Status> {
 
 // A page token is the last key of the page: lengths first, so that any bytes can be in it.
 fn token(key: &PriorKey) -> String {
-    let PriorKey { prefix_hash, query_hash, algorithm } = key;
-    format!("{}:{}:{prefix_hash}{query_hash}{algorithm}", prefix_hash.len(), query_hash.len())
+    let PriorKey {
+        prefix_hash,
+        query_hash,
+        algorithm,
+    } = key;
+    format!(
+        "{}:{}:{prefix_hash}{query_hash}{algorithm}",
+        prefix_hash.len(),
+        query_hash.len()
+    )
 }
 
 fn read_token(token: &str) -> Result<PriorKey, Status> {

@@ -23,9 +23,9 @@ pub fn write(refusal: &WriteRefusal) -> Status {
         WriteRefusal::Owner(refusal) => return owner(refusal),
         WriteRefusal::UnknownNamespace => Code::NotFound,
         WriteRefusal::TooManyTokens { .. } => Code::InvalidArgument,
-        WriteRefusal::AllLeased
-        | WriteRefusal::TooManyNamespaces
-        | WriteRefusal::QueueFull => Code::ResourceExhausted,
+        WriteRefusal::AllLeased | WriteRefusal::TooManyNamespaces | WriteRefusal::QueueFull => {
+            Code::ResourceExhausted
+        }
         WriteRefusal::Store(error) => {
             tracing::error!(%error, "a donor write failed");
             Code::Internal
@@ -92,5 +92,8 @@ pub fn put_prior(error: &PutError) -> Status {
 /// A refusal inside a stream.
 #[must_use]
 pub fn call(status: &Status) -> v1::CallError {
-    v1::CallError { code: status.code().into(), message: status.message().to_owned() }
+    v1::CallError {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+    }
 }

@@ -45,7 +45,7 @@ pub async fn put_prior(
             now_unix_ms,
         };
         // A caller that has gone needs no answer; the prior is stored all the same.
-        let _gone = reply.send(priors.put(upload));
+        let _gone = reply.send(priors.put(&upload));
     });
     queued.map_err(|_| Status::resource_exhausted("the import queue is full"))?;
     let imported = deadline.bound(imported).await?;
@@ -88,10 +88,16 @@ async fn receive(
 fn append(file: &mut Vec<u8>, chunk: &Bytes, bytes_max: u64) -> Result<(), Status> {
     let size = chunk.len();
     if size == 0 || size > CHUNK_BYTES_MAX {
-        return Err(invalid("chunk", format!("{size} bytes, must be 1 to {CHUNK_BYTES_MAX}")));
+        return Err(invalid(
+            "chunk",
+            format!("{size} bytes, must be 1 to {CHUNK_BYTES_MAX}"),
+        ));
     }
     if file.len() as u64 + size as u64 > bytes_max {
-        return Err(invalid("chunk", format!("the file exceeds {bytes_max} bytes")));
+        return Err(invalid(
+            "chunk",
+            format!("the file exceeds {bytes_max} bytes"),
+        ));
     }
     file.extend_from_slice(chunk);
     Ok(())

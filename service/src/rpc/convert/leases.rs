@@ -12,7 +12,10 @@ pub fn check_lease_id(id: &[u8]) -> Result<(), Status> {
     match id.len() {
         0 => Err(invalid("lease_id", "must not be empty")),
         1..=LEASE_ID_BYTES_MAX => Ok(()),
-        size => Err(invalid("lease_id", format!("{size} bytes, at most {LEASE_ID_BYTES_MAX}"))),
+        size => Err(invalid(
+            "lease_id",
+            format!("{size} bytes, at most {LEASE_ID_BYTES_MAX}"),
+        )),
     }
 }
 

@@ -35,8 +35,14 @@ pub fn query(
         query,
         query_tokens,
     } = request;
-    let online = [("query", query.is_some()), ("query_tokens", query_tokens.is_some())];
-    if let Some((field, _)) = online.into_iter().find(|(_, given)| *given && !allow_fallback) {
+    let online = [
+        ("query", query.is_some()),
+        ("query_tokens", query_tokens.is_some()),
+    ];
+    if let Some((field, _)) = online
+        .into_iter()
+        .find(|(_, given)| *given && !allow_fallback)
+    {
         return Err(Status::unimplemented(format!(
             "{field}: online scoring is not implemented in this version; allow_fallback takes the \
              stored prior"
@@ -76,9 +82,14 @@ pub fn manifest(
     } = manifest;
     let (block_indices, per_head) = match heads {
         None => (blocks, None),
-        Some((layers, kv_heads)) => {
-            (Vec::new(), Some(v1::PerHeadBlocks { layers, kv_heads, block_indices: blocks }))
-        }
+        Some((layers, kv_heads)) => (
+            Vec::new(),
+            Some(v1::PerHeadBlocks {
+                layers,
+                kv_heads,
+                block_indices: blocks,
+            }),
+        ),
     };
     let provenance = match provenance {
         Provenance::Prior => v1::ManifestProvenance::Prior,
@@ -98,10 +109,14 @@ pub fn manifest(
         block_indices,
         total_blocks,
         effective_k,
-        algorithm: prior.map(|prior| prior.key.algorithm.to_string()).unwrap_or_default(),
+        algorithm: prior
+            .map(|prior| prior.key.algorithm.to_string())
+            .unwrap_or_default(),
         policy: policy.to_string(),
         prior_generation: prior.map_or(0, |prior| prior.generation),
-        repair: prior.and_then(|prior| prior.repair.as_ref()).map(repair_to_wire),
+        repair: prior
+            .and_then(|prior| prior.repair.as_ref())
+            .map(repair_to_wire),
         lease: Some(v1::Lease {
             id: Bytes::copy_from_slice(token.as_ref()),
             ttl_ms,
@@ -148,10 +163,24 @@ pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<Uploa
         Err(_) => return Err(invalid("pooling", format!("{pooling} is not a pooling"))),
     };
     if size_bytes > bytes_max {
-        return Err(invalid("size_bytes", format!("{size_bytes}, at most {bytes_max}")));
+        return Err(invalid(
+            "size_bytes",
+            format!("{size_bytes}, at most {bytes_max}"),
+        ));
     }
-    let repair = repair.map(|v1::Repair { name, ratio }| Repair { name: name.into(), ratio });
-    Ok(UploadHeader { prefix_hash, query_hash, algorithm, format, pooling, repair, size_bytes })
+    let repair = repair.map(|v1::Repair { name, ratio }| Repair {
+        name: name.into(),
+        ratio,
+    });
+    Ok(UploadHeader {
+        prefix_hash,
+        query_hash,
+        algorithm,
+        format,
+        pooling,
+        repair,
+        size_bytes,
+    })
 }
 
 #[must_use]
@@ -171,12 +200,8 @@ pub fn prior(prior: &Prior) -> v1::Prior {
         block_size: prior.block_size,
         pooling: pooling.into(),
         repair: prior.repair.as_ref().map(repair_to_wire),
-        listed_k: prior.blocks.lists_by_k.keys().copied().collect(),
-        legacy_list_length: prior
-            .blocks
-            .legacy_list
-            .as_ref()
-            .map_or(0, |list| u32::try_from(list.len()).unwrap_or(u32::MAX)),
+        listed_k: prior.blocks.per_k.keys().copied().collect(),
+        legacy_list_length: u32::try_from(prior.blocks.legacy.len()).unwrap_or(u32::MAX),
         file_bytes: prior.file_bytes,
         put_unix_ms: prior.put_unix_ms,
         metadata: prior
@@ -188,5 +213,8 @@ pub fn prior(prior: &Prior) -> v1::Prior {
 }
 
 fn repair_to_wire(repair: &Repair) -> v1::Repair {
-    v1::Repair { name: repair.name.to_string(), ratio: repair.ratio }
+    v1::Repair {
+        name: repair.name.to_string(),
+        ratio: repair.ratio,
+    }
 }
