@@ -71,9 +71,9 @@ async fn tour(server: &RunningServer, folder: &TempDir, exit: bool) -> Result<()
     });
     let version = client.status().await?.version;
     output::print(&format!(
-        "kvatlas {version}: a server of its own, gRPC on {address}, metrics on http://{}/metrics\n{}",
-        server.http_address(),
-        DEBUG_NOTE
+        "kvatlas {version} has started a server of its own.\n\
+         gRPC on {address}, metrics on http://{}/metrics\n{DEBUG_NOTE}",
+        server.http_address()
     ))?;
     manifests::show(&client).await?;
     let prompts = corpus::read()?;
@@ -98,9 +98,32 @@ fn show_table(table: &output::Table) -> io::Result<()> {
     output::print(&format!("\n{}", indented.concat()))
 }
 
-/// The middle one of an odd number of times, in whole microseconds.
+/// The middle one of an odd number of times.
 fn median(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
-    let middle = times.get(times.len() / 2).copied().unwrap_or_default();
-    format!("{} us", middle.as_micros())
+    short(times.get(times.len() / 2).copied().unwrap_or_default())
+}
+
+/// A time in at most seven columns, so that no table grows on a slow machine.
+fn short(time: Duration) -> String {
+    match time.as_micros() {
+        micros @ 0..10_000 => format!("{micros} us"),
+        micros @ 10_000..10_000_000 => format!("{} ms", micros / 1_000),
+        micros => format!("{} s", micros / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_in_their_largest_unit() {
+        let shown = |micros| short(Duration::from_micros(micros));
+        assert_eq!(shown(0), "0 us");
+        assert_eq!(shown(9_999), "9999 us");
+        assert_eq!(shown(10_000), "10 ms");
+        assert_eq!(shown(9_999_999), "9999 ms");
+        assert_eq!(shown(10_000_000), "10 s");
+    }
 }

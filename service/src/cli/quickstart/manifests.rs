@@ -14,7 +14,7 @@ use crate::cli::{
 };
 
 /// Columns for a list of blocks.
-const BLOCKS_COLUMNS: usize = 29;
+const BLOCKS_COLUMNS: usize = 27;
 
 /// A prior as it is stored: the prefix, the file's name, and its bytes.
 const PRIORS: [(&str, &str, &[u8]); 4] = [
