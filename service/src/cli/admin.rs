@@ -17,6 +17,7 @@ Examples:
   kvatlas mode --namespace ns.json materialize
   kvatlas mode --namespace ns.json follow    As the server again")]
 pub(super) struct ModeArgs {
+    /// What a look-up may lead to
     #[arg(value_enum)]
     mode: ModeName,
     /// Only for this namespace: its file or id; without it, for the server

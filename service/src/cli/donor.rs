@@ -64,6 +64,7 @@ pub(super) struct AnnounceArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct RegisterArgs {
+    /// Unique in its namespace; registering it again replaces it
     donor_id: String,
     /// The namespace's file or id
     #[arg(long, value_name = "FILE|ID")]
@@ -90,7 +91,7 @@ pub(super) struct RegisterArgs {
     #[arg(long, default_value = "local", value_name = "ID")]
     store_id: String,
     /// The request that the prompt came from: its own look-ups never nominate it
-    #[arg(long, default_value = "", value_name = "ID")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "ID")]
     source_request_id: String,
 }
 
@@ -117,13 +118,13 @@ pub(super) struct FindArgs {
     #[arg(long, value_name = "FILE|-")]
     tokens: PathBuf,
     /// Tokens from the start that the engine's own prefix cache covers
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     exact_prefix_tokens: u32,
     /// Who will hold the lease; without it there is none
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     holder: String,
     /// A look-up repeated under it returns the same answer and lease
-    #[arg(long, default_value = "", value_name = "ID")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "ID")]
     request_id: String,
     /// A store that the recipient can read; may be repeated
     #[arg(long = "store-id", default_value = "local", value_name = "ID")]
@@ -141,10 +142,15 @@ pub(super) struct FindArgs {
     #[arg(long)]
     explain: bool,
     /// Lease wanted, in milliseconds; without it, the server's default
-    #[arg(long, default_value_t = 0, value_name = "MS")]
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        value_name = "MS"
+    )]
     lease_ttl_ms: u32,
     /// Also list the best spans over up to this many donors
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     segment_donors_max: u32,
     #[command(flatten)]
     gates: GateOverrides,

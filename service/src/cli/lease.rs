@@ -35,7 +35,7 @@ pub(super) struct LeaseArgs {
     #[arg(value_name = "LEASE_ID", value_parser = parse_lease_id)]
     id: Bytes,
     /// Who holds it; not needed for manifest leases
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     holder: String,
 }
 

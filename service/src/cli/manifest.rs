@@ -35,25 +35,35 @@ pub(super) struct ManifestArgs {
     #[arg(value_name = "PREFIX")]
     prefix_hash: String,
     /// Blocks wanted; may be left out with a policy that fixes its own budget
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
     k: u32,
     /// How the blocks are chosen
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     policy: String,
     /// The stored prior's algorithm; without it, the newest
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     algorithm: String,
     /// Look for a prior of this query first
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     query_hash: String,
     /// Blocks of the caller's cartridge; without it, as many as the prior has
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     total_blocks: u32,
     /// A policy that needs no prior, for an unknown prefix; needs --total-blocks
-    #[arg(long, default_value = "", value_name = "POLICY")]
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "POLICY"
+    )]
     fallback_policy: String,
     /// Lease wanted, in milliseconds; without it, the server's default
-    #[arg(long, default_value_t = 0, value_name = "MS")]
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        value_name = "MS"
+    )]
     lease_ttl_ms: u32,
 }
 

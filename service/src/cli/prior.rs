@@ -25,7 +25,11 @@ Examples:
     /// List the stored priors
     Ls {
         /// Only prefixes that begin so
-        #[arg(default_value = "", value_name = "BEGINNING")]
+        #[arg(
+            default_value = "",
+            hide_default_value = true,
+            value_name = "BEGINNING"
+        )]
         begins: String,
     },
     /// Show one prior
@@ -36,16 +40,27 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
+    /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The cached prefix that it belongs to
     #[arg(long, value_name = "HASH")]
     prefix_hash: String,
     /// The one query that it serves; without it, every query
-    #[arg(long, default_value = "", value_name = "HASH")]
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "HASH"
+    )]
     query_hash: String,
     /// Its algorithm's name; without it, as the file says
-    #[arg(long, default_value = "", value_name = "NAME")]
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NAME"
+    )]
     algorithm: String,
     /// How scores are pooled over layers and heads
     #[arg(long, value_enum, default_value_t = PoolingName::Mean)]
@@ -60,11 +75,24 @@ pub(super) struct PutArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct KeyArgs {
+    /// The cached prefix that it belongs to
     #[arg(value_name = "PREFIX")]
     prefix_hash: String,
-    #[arg(long, default_value = "", value_name = "HASH")]
+    /// The one query that it serves
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "HASH"
+    )]
     query_hash: String,
-    #[arg(long, default_value = "", value_name = "NAME")]
+    /// Its algorithm; without it, the newest
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NAME"
+    )]
     algorithm: String,
 }
 
