@@ -103,3 +103,19 @@ where
         Err(_) => Err(ClientError::Timeout { budget }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_never_gets_a_connection_ends_at_its_deadline() {
+        let budget = Duration::from_millis(10);
+        let nothing = |_| std::future::pending::<Result<Response<()>, Status>>();
+        let answer = within(budget, (), nothing).await;
+        assert!(
+            matches!(answer, Err(ClientError::Timeout { .. })),
+            "{answer:?}"
+        );
+    }
+}

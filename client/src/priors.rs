@@ -19,7 +19,8 @@ use crate::{
 /// Bytes of the file in one message.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A file to import, with what is said of it.
+/// A file to import, with what is said of it. Give `size_bytes` where it is known: a server cannot
+/// tell an upload that was cut off from a shorter file.
 #[derive(Debug)]
 pub struct PriorUpload<R> {
     pub header: v1::PutPriorHeader,
@@ -51,20 +52,19 @@ impl Client {
     where
         R: Read + Send + Unpin + 'static,
     {
-        let (failed, failure) = oneshot::channel();
+        let (failed, mut failure) = oneshot::channel();
         let parts = Parts {
             header: Some(upload.header),
-            file: upload.file,
-            failed: Some(failed),
+            rest: Some((upload.file, failed)),
         };
         let mut routing = self.routing();
-        let call = within(self.deadlines.upload, parts, |request| async move {
+        let answer = within(self.deadlines.upload, parts, |request| async move {
             routing.put_prior(request).await
-        });
-        tokio::select! {
-            // Dropping the call resets the stream, so a file that was cut off is never stored.
-            Ok(error) = failure => Err(ClientError::File(error)),
-            answer = call => answer,
+        })
+        .await;
+        match failure.try_recv() {
+            Ok(error) => Err(ClientError::File(error)),
+            Err(_) => answer,
         }
     }
 
@@ -124,35 +124,43 @@ impl Client {
     }
 }
 
-/// The header, then the file. Stops short of its end when reading fails, and says so aside.
+/// The header, then the file. When reading fails, an empty part that the server refuses: it would
+/// take the end of the stream, and even its reset, for the end of the file.
 struct Parts<R> {
     header: Option<v1::PutPriorHeader>,
-    file: R,
-    failed: Option<oneshot::Sender<io::Error>>,
+    /// Until the end, or the error that is told aside.
+    rest: Option<(R, oneshot::Sender<io::Error>)>,
 }
 
 impl<R: Read + Unpin> Stream for Parts<R> {
     type Item = v1::PutPriorRequest;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.get_mut().next())
+    }
+}
+
+impl<R: Read> Parts<R> {
+    fn next(&mut self) -> Option<v1::PutPriorRequest> {
         use v1::put_prior_request::Part;
-        let parts = self.get_mut();
-        let part = match parts.header.take() {
-            Some(header) => Part::Header(header),
-            None => match read_chunk(&mut parts.file) {
-                Ok(chunk) if chunk.is_empty() => return Poll::Ready(None),
-                Ok(chunk) => Part::Chunk(chunk),
-                Err(error) => {
-                    if let Some(failed) = parts.failed.take() {
-                        // Nobody listens once the call is over, and then it does not matter.
-                        drop(failed.send(error));
-                    }
-                    // Not the end: the end would tell the server that the file is complete.
-                    return Poll::Pending;
-                }
-            },
+        if let Some(header) = self.header.take() {
+            let part = Some(Part::Header(header));
+            return Some(v1::PutPriorRequest { part });
+        }
+        let (mut file, failed) = self.rest.take()?;
+        let part = match read_chunk(&mut file) {
+            Ok(chunk) if chunk.is_empty() => return None,
+            Ok(chunk) => {
+                self.rest = Some((file, failed));
+                Some(Part::Chunk(chunk))
+            }
+            Err(error) => {
+                // Nobody listens once the call is over, and then it does not matter.
+                drop(failed.send(error));
+                None
+            }
         };
-        Poll::Ready(Some(v1::PutPriorRequest { part: Some(part) }))
+        Some(v1::PutPriorRequest { part })
     }
 }
 

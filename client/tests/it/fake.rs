@@ -221,6 +221,13 @@ impl Fake {
     }
 }
 
+fn answered_by(mut answer: v1::FindDonorResponse, name: &str) -> v1::FindDonorResponse {
+    if let Some(found) = answer.r#match.as_mut() {
+        found.donor_id = format!("d{name}");
+    }
+    answer
+}
+
 fn not_scripted<T>() -> Reply<T> {
     Err(Status::unimplemented("not scripted"))
 }
@@ -244,8 +251,8 @@ impl Donors for Fake {
         self.find().await.map(Response::new)
     }
 
-    /// "hold" is answered only when the next request comes, "refuse" with an error, "end" ends the
-    /// stream.
+    /// The donor has the request's name. "hold" is answered only when the next request comes,
+    /// "ahead" under the next one's number, "refuse" with an error; "end" ends the stream.
     async fn find_donors(
         &self,
         request: Request<Streaming<v1::FindDonorsRequest>>,
@@ -263,10 +270,11 @@ impl Donors for Fake {
                         code: Code::InvalidArgument.into(),
                         message: "scripted".into(),
                     }),
-                    _ => Answer::Answer(answer.clone()),
+                    _ => Answer::Answer(answered_by(answer.clone(), &name)),
                 });
+                let ahead = u64::from(name == "ahead");
                 held.push(v1::FindDonorsResponse {
-                    correlation_id: message.correlation_id,
+                    correlation_id: message.correlation_id + ahead,
                     result,
                 });
                 match name.as_str() {
@@ -402,9 +410,10 @@ impl Routing for Fake {
         let mut parts = request.into_inner();
         let (mut header, mut file) = (None, Vec::new());
         while let Some(part) = parts.message().await? {
-            match part.part.unwrap() {
-                Part::Header(first) => assert!(header.replace(first).is_none()),
-                Part::Chunk(chunk) => file.extend(chunk),
+            match part.part {
+                Some(Part::Header(first)) => assert!(header.replace(first).is_none()),
+                Some(Part::Chunk(chunk)) => file.extend(chunk),
+                None => return Err(Status::invalid_argument("an empty part")),
             }
         }
         self.seen.lock().uploads.push((header.unwrap(), file));
