@@ -4,12 +4,15 @@ mod blob;
 mod commit;
 mod error;
 mod header;
+#[cfg(test)]
+mod model;
 mod record;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -42,6 +45,9 @@ const BLOBS_FOLDER: &str = "blobs";
 const SPILLED_FOLDER: &str = "spilled";
 /// The "table" of what was spilled: table byte and key -> [`BlobRef`].
 const SPILLED_BYTE: u8 = 0;
+/// The "table" of how many records each table has: table byte -> u64.
+const COUNTS_BYTE: u8 = u8::MAX;
+const TABLES: [Table; 4] = [Table::Meta, Table::Priors, Table::Namespaces, Table::Donors];
 
 /// One key space each. All lie in one sled tree, so that a batch is atomic across them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -78,7 +84,7 @@ pub struct Store {
     blobs: BlobFolder,
     spilled: BlobFolder,
     /// Writers take turns: what a change replaces must not change under it.
-    writer: Mutex<()>,
+    counts: Mutex<Counts>,
     /// Spilled files that no record refers to once the changes before are durable.
     removals: Mutex<Vec<BlobName>>,
     epoch: u64,
@@ -87,13 +93,17 @@ pub struct Store {
     _lock: File,
 }
 
+/// How many records each table has, in the order of [`TABLES`]. sled can lose whole pages of a
+/// damaged log without a word: then these differ from what is found.
+type Counts = [u64; TABLES.len()];
+
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenReport {
     pub epoch: u64,
     /// Spilled files that a crash had left behind.
     pub files_removed: u64,
-    /// Entries of the list of spilled files that cannot be read: then nothing is removed.
+    /// The store's own records that cannot be read.
     pub damaged: u64,
 }
 
@@ -103,6 +113,9 @@ pub struct ScanReport {
     pub visited: u64,
     /// Records that cannot be read. They stay where they are.
     pub damaged: u64,
+    /// By how many records the table differs from what was written: the log lost some. Means
+    /// nothing while somebody writes.
+    pub missing: u64,
 }
 
 impl Store {
@@ -112,8 +125,12 @@ impl Store {
     /// # Errors
     /// A folder in use, of a newer format, or with a damaged header.
     pub fn open(directory: &Path) -> Result<(Self, OpenReport), StoreError> {
+        Self::open_within(directory, header::WAIT_MS_MAX)
+    }
+
+    fn open_within(directory: &Path, wait_ms_max: u64) -> Result<(Self, OpenReport), StoreError> {
         std::fs::create_dir_all(directory).map_err(io_error("create", directory))?;
-        let lock = header::lock(directory)?;
+        let lock = header::lock(directory, wait_ms_max)?;
         let records_path = directory.join(RECORDS_FOLDER);
         let last_epoch = header::read_epoch(directory, !records_path.exists())?;
         let epoch = last_epoch.unwrap_or(0) + 1;
@@ -122,7 +139,7 @@ impl Store {
         }
         header::write_epoch(directory, epoch)?;
 
-        let records = open_records(directory, &records_path)?;
+        let records = open_records(directory, &records_path, wait_ms_max)?;
         let records_file = records_path.join("db");
         let records_file = File::options()
             .write(true)
@@ -134,7 +151,7 @@ impl Store {
             group: GroupCommit::default(),
             blobs: BlobFolder::open(directory.join(BLOBS_FOLDER))?,
             spilled: BlobFolder::open(directory.join(SPILLED_FOLDER))?,
-            writer: Mutex::new(()),
+            counts: Mutex::default(),
             removals: Mutex::new(Vec::new()),
             epoch,
             sequence: AtomicU64::new(0),
@@ -144,7 +161,8 @@ impl Store {
         for folder in [&records_path, directory] {
             sync_folder(folder)?;
         }
-        let report = store.sweep_spilled()?;
+        let mut report = store.sweep_spilled()?;
+        report.damaged += store.load_counts()?;
         Ok((store, report))
     }
 
@@ -179,11 +197,16 @@ impl Store {
     pub fn write(&self, changes: &[Change<'_>]) -> Result<(), StoreError> {
         check_limits(changes)?;
         let values = self.spill_long(changes)?;
-        let _turn = self.writer.lock();
-        let (batch, replaced) = self.batch(values)?;
+        let mut counts = self.counts.lock();
+        let Prepared {
+            batch,
+            replaced,
+            counts: new_counts,
+        } = self.prepare(values, &counts)?;
         self.records
             .apply_batch(batch)
             .map_err(log_error("write"))?;
+        *counts = new_counts;
         let mut removals = self.removals.lock();
         let room = REMOVALS_MAX.saturating_sub(removals.len());
         removals.extend(replaced.into_iter().take(room));
@@ -264,6 +287,8 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        let expected = self.counts.lock()[table.index()];
+        report.missing = expected.abs_diff(report.visited + report.damaged);
         Ok(report)
     }
 
@@ -336,16 +361,25 @@ impl Store {
         Ok(values)
     }
 
-    /// The batch for sled, and the spilled files that it makes useless.
-    fn batch(&self, values: Vec<NewValue>) -> Result<(sled::Batch, Vec<BlobName>), StoreError> {
+    /// The batch for sled, and what else changes with it.
+    fn prepare(&self, values: Vec<NewValue>, counts: &Counts) -> Result<Prepared, StoreError> {
         let mut batch = sled::Batch::default();
         let mut replaced = Vec::new();
+        let mut new_counts = *counts;
         for NewValue { key, value } in values {
             let list_key = spilled_key(&key);
             let old = self.records.get(&list_key).map_err(log_error("read"))?;
             if let Some(old) = old {
                 replaced.extend(decode_blob(&list_key, &old).map(|blob| blob.name));
                 batch.remove(list_key.as_slice());
+            }
+            let was_there = self.records.contains_key(&key).map_err(log_error("read"))?;
+            let count = &mut new_counts[usize::from(key[0] - 1)];
+            match (was_there, &value) {
+                (false, Value::Inline(_) | Value::Spilled(_)) => *count += 1,
+                // Damage may have taken a count back, hence no plain subtraction.
+                (true, Value::Nothing) => *count = count.saturating_sub(1),
+                (true, Value::Inline(_) | Value::Spilled(_)) | (false, Value::Nothing) => {}
             }
             match value {
                 Value::Nothing => batch.remove(key),
@@ -359,7 +393,39 @@ impl Store {
                 }
             }
         }
-        Ok((batch, replaced))
+        for table in TABLES {
+            let count = new_counts[table.index()];
+            if count != counts[table.index()] {
+                let key = count_key(table);
+                let record = record::encode(&key, Form::Inline, &count.to_le_bytes());
+                batch.insert(&key, record);
+            }
+        }
+        Ok(Prepared {
+            batch,
+            replaced,
+            counts: new_counts,
+        })
+    }
+
+    /// Returns how many of the counts are damaged.
+    fn load_counts(&self) -> Result<u64, StoreError> {
+        let mut counts = self.counts.lock();
+        let mut damaged = 0;
+        for table in TABLES {
+            let key = count_key(table);
+            let Some(record) = self.records.get(key).map_err(log_error("read"))? else {
+                continue;
+            };
+            let payload = record::decode(&key, &record)
+                .ok()
+                .map(|(_form, payload)| payload);
+            match payload.and_then(|payload| payload.try_into().ok()) {
+                Some(count) => counts[table.index()] = u64::from_le_bytes(count),
+                None => damaged += 1,
+            }
+        }
+        Ok(damaged)
     }
 
     /// Hands the payload of a record to `take`.
@@ -406,6 +472,14 @@ impl Store {
     }
 }
 
+/// A write that is ready to go.
+struct Prepared {
+    batch: sled::Batch,
+    /// Spilled files that it makes useless.
+    replaced: Vec<BlobName>,
+    counts: Counts,
+}
+
 struct NewValue {
     /// Table byte and key.
     key: Vec<u8>,
@@ -417,6 +491,16 @@ enum Value {
     Nothing,
     Inline(Vec<u8>),
     Spilled(BlobRef),
+}
+
+impl Table {
+    fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
+fn count_key(table: Table) -> [u8; 2] {
+    [COUNTS_BYTE, table as u8]
 }
 
 fn check_limits(changes: &[Change<'_>]) -> Result<(), StoreError> {
@@ -431,15 +515,19 @@ fn check_limits(changes: &[Change<'_>]) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn open_records(directory: &Path, path: &Path) -> Result<sled::Db, StoreError> {
-    header::retry_while_in_use(directory, || {
+fn open_records(directory: &Path, path: &Path, wait_ms_max: u64) -> Result<sled::Db, StoreError> {
+    header::retry_while_in_use(directory, wait_ms_max, || {
         let config = sled::Config::new()
             .path(path)
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None)
             .use_compression(false);
-        match config.open() {
+        // sled panics at some kinds of damage. Nothing of it is used after that.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| config.open()));
+        match opened.map_err(|_panic| StoreError::LogDamaged {
+            path: path.to_owned(),
+        })? {
             Ok(records) => Ok(Some(records)),
             // sled has no error of its own for it.
             Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => {
