@@ -1,0 +1,24 @@
+//! Measures a kvatlas server, and judges its answers against what is true by construction.
+
+use stub as kvatlas;
+pub mod args;
+pub mod child;
+pub mod donors;
+pub mod echo;
+pub mod error;
+pub mod judge;
+pub mod manifest;
+pub mod measure;
+pub mod passages;
+pub mod prior;
+pub mod priors;
+pub mod prompts;
+pub mod random;
+pub mod run;
+pub mod server;
+pub mod stub;
+pub mod table;
+pub mod wire;
+
+pub use error::LoadtestError;
+pub use run::run;
