@@ -3,7 +3,12 @@
 //! Dependencies point one way: `app -> rpc -> { routing, donors, leases } -> store`. Only `rpc`
 //! knows generated types; only `cli` uses the client crate.
 
+pub mod app;
+pub mod config;
 pub mod donors;
 pub mod leases;
 pub mod routing;
+pub mod rpc;
 pub mod store;
+pub mod supervise;
+pub mod telemetry;

@@ -1,0 +1,470 @@
+//! Puts the parts together: opens the store, starts the workers, listens, and drains at the end.
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{net::UnixListener, signal::unix::SignalKind, sync::watch};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Server, server::TcpIncoming};
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+use crate::{
+    config::{ListenAddress, ServeArgs, ServeMode},
+    donors::{
+        catalog::Defaults,
+        repeats::Repeats,
+        vocabulary::Mode,
+        writer::{Capacity, Writer},
+    },
+    leases::{DonorLeases, ManifestLeases},
+    routing::priors::{Priors, PriorsError},
+    rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
+    store::{Store, StoreError},
+    supervise::{Supervisor, Workers},
+    telemetry::{
+        http::{Pages, Stage, router},
+        logs,
+        metrics::Metrics,
+    },
+};
+
+/// HTTP/2 windows. Adaptive ones trip h2's flood guard at a few hundred concurrent small replies.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Calls in flight of one connection.
+const STREAMS_MAX: u32 = 1024;
+/// Prior imports at a time, and how many may wait.
+const IMPORTERS: usize = 1;
+const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
+/// Look-ups of long prompts at a time, and how many may wait.
+const FINDERS: usize = 1;
+const FINDER_QUEUE_DEPTH_MAX: usize = 64;
+/// How often leases that ran out are swept and the store is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Why the server could not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Priors(#[from] PriorsError),
+    #[error("cannot listen on {address}: {error}")]
+    Listen { address: String, error: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    #[error("the system gives no random bytes")]
+    NoRandomness,
+    #[error("the descriptor set cannot be reflected: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    #[error("the transport failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    #[error("cannot write to standard output: {0}")]
+    Announce(io::Error),
+    #[error(transparent)]
+    Log(#[from] logs::BadFilter),
+    #[error("the worker {0} died: see the log above; the server has stopped")]
+    WorkerDied(&'static str),
+}
+
+/// Where a server listens, with the ports that were picked for it.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    pub grpc: Vec<ListenAddress>,
+    pub http: SocketAddr,
+}
+
+/// Serves until SIGTERM or SIGINT. Once ready, prints one line of JSON on standard output:
+/// `{"grpc":["127.0.0.1:50051"],"http":"127.0.0.1:9464"}`.
+pub fn serve(args: &ServeArgs) -> Result<(), AppError> {
+    logs::init(&args.log, args.log_format)?;
+    run(args, announce, async {
+        let signal = |kind| tokio::signal::unix::signal(kind);
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(mut terminate), Ok(mut interrupt)) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            // Without handlers the signals end the process at once.
+            _ => std::future::pending().await,
+        }
+    })
+}
+
+/// A server on threads of its own, for quickstart and tests.
+#[derive(Debug)]
+pub struct RunningServer {
+    bound: Bound,
+    stop: Mutex<Option<tokio::sync::oneshot::Sender<()>>>,
+    thread: Mutex<Option<std::thread::JoinHandle<Result<(), AppError>>>>,
+}
+
+/// Starts a server and returns once it is ready.
+pub fn start(args: ServeArgs) -> Result<RunningServer, AppError> {
+    let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let on_ready = move |bound: &Bound| {
+        // The receiver waits until this or the thread's end.
+        let _gone = ready.send(bound.clone());
+        Ok(())
+    };
+    #[expect(clippy::disallowed_methods, reason = "the server's own thread; its end is joined")]
+    let thread = std::thread::Builder::new()
+        .name("kvatlas-server".to_owned())
+        .spawn(move || {
+            run(&args, on_ready, async {
+                // A dropped handle stops the server as well.
+                let _dropped = stopped.await;
+            })
+        })
+        .map_err(AppError::Thread)?;
+    match is_ready.recv() {
+        Ok(bound) => Ok(RunningServer {
+            bound,
+            stop: Mutex::new(Some(stop)),
+            thread: Mutex::new(Some(thread)),
+        }),
+        Err(_) => match thread.join() {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) | Err(_) => Err(AppError::WorkerDied("kvatlas-server")),
+        },
+    }
+}
+
+impl RunningServer {
+    #[must_use]
+    pub fn grpc_addresses(&self) -> &[ListenAddress] {
+        &self.bound.grpc
+    }
+
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.bound.http
+    }
+
+    /// Drains and ends the server; a second call changes nothing.
+    pub fn stop(&self) -> Result<(), AppError> {
+        drop(self.stop.lock().take());
+        let thread = self.thread.lock().take();
+        match thread.map(std::thread::JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Err(AppError::WorkerDied("kvatlas-server")),
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "the server did not stop cleanly");
+        }
+    }
+}
+
+fn announce(bound: &Bound) -> Result<(), AppError> {
+    let grpc: Vec<_> = bound.grpc.iter().map(ToString::to_string).collect();
+    let line = serde_json::json!({ "grpc": grpc, "http": bound.http.to_string() });
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(AppError::Announce)
+}
+
+fn run(
+    args: &ServeArgs,
+    on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), AppError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(args.runtime_workers())
+        .thread_name("kvatlas-call")
+        .enable_all()
+        .build()
+        .map_err(AppError::Thread)?;
+    runtime.block_on(live(args, on_ready, stop))
+}
+
+// From the first listener to the last answer.
+async fn live(
+    args: &ServeArgs,
+    on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), AppError> {
+    let supervisor = Supervisor::new();
+    let (stage, stage_seen) = watch::channel(Stage::Starting);
+    let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
+    let http = listen_http(args.http_listen).await?;
+    let http_bound = http.local_addr().map_err(|error| listen_error(args.http_listen, error))?;
+    let pages = pages(&core_seen, &stage_seen);
+    supervisor.task("http", serve_http(http, pages, stage_seen.clone()));
+
+    let listeners: Vec<_> = args.listen.iter().map(Listener::bind).collect::<Result<_, _>>()?;
+    let bound = Bound {
+        grpc: listeners.iter().map(Listener::address).collect::<Result<_, _>>()?,
+        http: http_bound,
+    };
+    // Reading what is stored can take seconds; nothing is served before it is done.
+    let parts = open(args, &supervisor)?;
+    let Parts { core, writer } = parts;
+    *core_seen.lock() = Some(Arc::clone(&core));
+
+    let (reporter, health) = tonic_health::server::health_reporter();
+    report(&reporter, ServingStatus::Serving).await;
+    let mut servers = tokio::task::JoinSet::new();
+    for listener in listeners {
+        let routes = routes(&core)?.add_service(health.clone());
+        let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
+        servers.spawn(serving);
+    }
+    supervisor.task("tick", tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()));
+    stage.send_replace(Stage::Ready);
+    tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
+    on_ready(&bound)?;
+
+    let died = tokio::select! {
+        () = stop => None,
+        name = supervisor.died() => Some(name),
+    };
+    tracing::info!("draining");
+    report(&reporter, ServingStatus::NotServing).await;
+    stage.send_replace(Stage::Draining);
+    let drained = tokio::time::timeout(Duration::from_millis(args.drain_ms), async {
+        while servers.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
+        tracing::warn!(drain_ms = args.drain_ms, "calls were cut off");
+    }
+    servers.shutdown().await;
+    *core_seen.lock() = None;
+    end(core, writer);
+    tracing::info!("stopped");
+    match died {
+        None => Ok(()),
+        Some(name) => Err(AppError::WorkerDied(name)),
+    }
+}
+
+struct Parts {
+    core: Arc<Core>,
+    writer: std::thread::JoinHandle<()>,
+}
+
+fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
+    let clock = Clock::start();
+    let (store, report) = Store::open(&args.data_dir)?;
+    let store = Arc::new(store);
+    let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
+    let defaults = Defaults {
+        mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
+        mode_is_given: args.mode.is_some(),
+        gates: args.gates.into(),
+    };
+    let capacity =
+        Capacity { donors_max: args.donors_max, tokens_max: args.donor_tokens_max };
+    let (writer, writes, catalog, loaded) = Writer::open(Arc::clone(&store), defaults, capacity)?;
+    let damaged_records = report.damaged + priors_loaded.damaged + loaded.damaged;
+    tracing::info!(
+        priors = priors.len(),
+        donors = loaded.donors,
+        namespaces = loaded.namespaces,
+        damaged_records,
+        load_ms = clock.uptime_ms(),
+        "read the data folder"
+    );
+    let writer = supervisor.thread("donor-writer", move || writer.run());
+    let metrics = Metrics::new(store.epoch());
+    let mut key = [0_u8; 32];
+    getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
+    let workers = |name, threads, depth| {
+        Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
+    };
+    let core = Core {
+        priors: Arc::new(priors),
+        catalog,
+        writes,
+        donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
+        manifest_leases: ManifestLeases::new(store.epoch(), key),
+        repeats: Repeats::new(args.leases_max),
+        importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
+        finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
+        supervisor: supervisor.clone(),
+        admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
+        metrics,
+        clock,
+        limits: Limits {
+            message_bytes_max: args.message_bytes_max,
+            prior_bytes_max: args.prior_bytes_max,
+            call_max: Duration::from_millis(args.call_ms_max),
+            lease_ttl_ms: args.lease_ttl_ms,
+            capacity,
+        },
+        damaged_records,
+    };
+    Ok(Parts { core: Arc::new(core), writer: writer.map_err(AppError::Thread)? })
+}
+
+// Lets queued work finish; the writer ends when the last way to it is gone.
+fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>) {
+    core.importers.stop();
+    core.finders.stop();
+    if let Some(core) = Arc::into_inner(core) {
+        drop(core);
+        // The supervisor has told of a panic already.
+        let _ended = writer.join();
+    }
+}
+
+fn mode(mode: ServeMode) -> Mode {
+    match mode {
+        ServeMode::DiscoveryOnly => Mode::DiscoveryOnly,
+        ServeMode::Materialize => Mode::Materialize,
+        ServeMode::Disabled => Mode::Disabled,
+    }
+}
+
+enum Listener {
+    Tcp(TcpIncoming),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    fn bind(address: &ListenAddress) -> Result<Listener, AppError> {
+        match address {
+            // With an incoming of one's own, the server's nodelay setting is not used.
+            ListenAddress::Tcp(socket) => TcpIncoming::bind(*socket)
+                .map(|incoming| Listener::Tcp(incoming.with_nodelay(Some(true))))
+                .map_err(|error| listen_error(socket, error)),
+            ListenAddress::Unix(path) => {
+                remove_dead_socket(path);
+                let listener =
+                    UnixListener::bind(path).map_err(|error| listen_error(address, error))?;
+                Ok(Listener::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    fn address(&self) -> Result<ListenAddress, AppError> {
+        match self {
+            Listener::Tcp(incoming) => incoming
+                .local_addr()
+                .map(ListenAddress::Tcp)
+                .map_err(|error| listen_error("tcp", error)),
+            Listener::Unix(_, path) => Ok(ListenAddress::Unix(path.clone())),
+        }
+    }
+
+    async fn serve(
+        self,
+        routes: tonic::service::Routes,
+        admission: Admission,
+        stage: watch::Receiver<Stage>,
+    ) -> Result<(), tonic::transport::Error> {
+        let router = Server::builder()
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .max_concurrent_streams(STREAMS_MAX)
+            .layer(admission)
+            .add_routes(routes);
+        match self {
+            Listener::Tcp(incoming) => {
+                router.serve_with_incoming_shutdown(incoming, draining(stage)).await
+            }
+            Listener::Unix(listener, path) => {
+                let incoming = UnixListenerStream::new(listener);
+                let served = router.serve_with_incoming_shutdown(incoming, draining(stage)).await;
+                remove_dead_socket(&path);
+                served
+            }
+        }
+    }
+}
+
+// A socket file that nobody answers on is left over from a server that was killed.
+fn remove_dead_socket(path: &std::path::Path) {
+    if std::os::unix::net::UnixStream::connect(path).is_err() {
+        // Nothing to remove is the usual case; what cannot be removed fails at bind.
+        let _absent = std::fs::remove_file(path);
+    }
+}
+
+async fn draining(mut stage: watch::Receiver<Stage>) {
+    // An error means that the server is gone, which is as good as draining.
+    let _gone = stage.wait_for(|stage| *stage == Stage::Draining).await;
+}
+
+async fn listen_http(address: SocketAddr) -> Result<tokio::net::TcpListener, AppError> {
+    tokio::net::TcpListener::bind(address).await.map_err(|error| listen_error(address, error))
+}
+
+fn listen_error(address: impl std::fmt::Display, error: io::Error) -> AppError {
+    AppError::Listen { address: address.to_string(), error }
+}
+
+async fn serve_http(
+    listener: tokio::net::TcpListener,
+    pages: Pages,
+    stage: watch::Receiver<Stage>,
+) {
+    let served = axum::serve(listener, router(pages)).with_graceful_shutdown(draining(stage)).await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the HTTP port failed");
+    }
+}
+
+fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -> Pages {
+    let core = Arc::clone(core);
+    let metrics = move || {
+        let core = core.lock().as_ref().map(Arc::clone);
+        core.map(|core| core.metrics.render(&gauges(&core))).unwrap_or_default()
+    };
+    Pages { stage: stage.clone(), metrics: Arc::new(metrics) }
+}
+
+fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
+    let leases = core.donor_leases.counts();
+    [
+        ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
+        ("kvatlas_donors", "Donors that can be found", core.catalog.donors()),
+        ("kvatlas_donor_tokens", "Tokens of all donors", core.catalog.tokens()),
+        ("kvatlas_namespaces", "Namespaces known", core.catalog.namespaces() as u64),
+        ("kvatlas_leases_held", "Donor leases held", leases.held as u64),
+        (
+            "kvatlas_owners_live",
+            "Owners whose announcement lasts",
+            core.catalog.owners.live(core.clock.now_ms()) as u64,
+        ),
+        ("kvatlas_calls_in_flight", "Calls being served", core.admission.in_flight() as u64),
+        ("kvatlas_donor_writes_queued", "Donor writes that wait", core.writes.queued() as u64),
+        ("kvatlas_damaged_records", "Records left out at the start", core.damaged_records),
+    ]
+}
+
+// Ends leases that ran out, and stops saying "serving" once writes cannot be kept.
+async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<Stage>) {
+    let mut ticks = tokio::time::interval(TICK);
+    let mut draining = std::pin::pin!(draining(stage));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = &mut draining => return,
+        }
+        core.donor_leases.sweep(core.clock.now_ms());
+        if core.priors.store_has_failed() {
+            tracing::error!("the store has failed: no write can be kept; restart the server");
+            report(&reporter, ServingStatus::NotServing).await;
+        }
+    }
+}
+
+async fn report(reporter: &HealthReporter, status: ServingStatus) {
+    for service in ["", "kvatlas.v1.Routing", "kvatlas.v1.Donors", "kvatlas.v1.Leases", "kvatlas.v1.Admin"] {
+        reporter.set_service_status(service, status).await;
+    }
+}

@@ -1,0 +1,359 @@
+//! What `kvatlas serve` can be told, by flags and by environment.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+
+use clap::{Args, ValueEnum};
+
+use crate::donors::gate::Gates;
+
+/// Where the server listens for gRPC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ListenAddress, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err("unix: must be followed by a path".into());
+            }
+            return Ok(ListenAddress::Unix(path.into()));
+        }
+        text.parse()
+            .map(ListenAddress::Tcp)
+            .map_err(|_| "must be IP:PORT (such as 127.0.0.1:50051) or unix:PATH".into())
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Tcp(address) => write!(out, "{address}"),
+            ListenAddress::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What a donor look-up may lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ServeMode {
+    /// Full search and telemetry, no lease, nothing to materialize.
+    DiscoveryOnly,
+    /// Answers carry leases.
+    Materialize,
+    /// Every donor look-up is a miss with provider_disabled.
+    Disabled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Flags of `kvatlas serve`; each can also be given as KVATLAS_... in the environment.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// Address for gRPC: IP:PORT or unix:PATH. May be given several times. Port 0 picks a free one.
+    #[arg(
+        long,
+        env = "KVATLAS_LISTEN",
+        default_value = "127.0.0.1:50051",
+        value_delimiter = ',',
+        value_name = "ADDRESS"
+    )]
+    pub listen: Vec<ListenAddress>,
+
+    /// Address for HTTP: /healthz and /metrics.
+    #[arg(
+        long,
+        env = "KVATLAS_HTTP_LISTEN",
+        default_value = "127.0.0.1:9464",
+        value_name = "IP:PORT"
+    )]
+    pub http_listen: SocketAddr,
+
+    /// Folder for priors and donors. One server at a time may use it.
+    #[arg(long, env = "KVATLAS_DATA_DIR", default_value = "kvatlas-data", value_name = "PATH")]
+    pub data_dir: PathBuf,
+
+    /// What FindDonor may lead to. Without it, the mode last set by SetMode, at first
+    /// discovery-only.
+    #[arg(long, env = "KVATLAS_MODE", value_enum)]
+    pub mode: Option<ServeMode>,
+
+    /// Threads that serve calls; 0: one on up to two cores, else one less than there are cores.
+    #[arg(long, env = "KVATLAS_WORKERS", default_value_t = 0, value_name = "N")]
+    pub workers: usize,
+
+    /// Calls in flight over all connections; one more is answered RESOURCE_EXHAUSTED at once.
+    #[arg(
+        long,
+        env = "KVATLAS_CALLS_IN_FLIGHT_MAX",
+        default_value_t = 4096,
+        value_name = "N",
+        help_heading = "Limits"
+    )]
+    pub calls_in_flight_max: usize,
+
+    /// Largest request message, in bytes.
+    #[arg(
+        long,
+        env = "KVATLAS_MESSAGE_BYTES_MAX",
+        default_value_t = 8 << 20,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub message_bytes_max: usize,
+
+    /// Longest time a call may take when the caller sets no deadline, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_CALL_MS_MAX",
+        default_value_t = 30_000,
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub call_ms_max: u64,
+
+    /// Largest prior file, in bytes.
+    #[arg(
+        long,
+        env = "KVATLAS_PRIOR_BYTES_MAX",
+        default_value_t = 256 << 20,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub prior_bytes_max: u64,
+
+    /// Donors kept; beyond it the least recently hit one without a lease makes room.
+    #[arg(
+        long,
+        env = "KVATLAS_DONORS_MAX",
+        default_value_t = 100_000,
+        value_name = "N",
+        help_heading = "Limits"
+    )]
+    pub donors_max: u64,
+
+    /// Tokens kept over all donors; beyond it donors make room likewise. About 5 bytes each.
+    #[arg(
+        long,
+        env = "KVATLAS_DONOR_TOKENS_MAX",
+        default_value_t = 500_000_000,
+        value_name = "N",
+        help_heading = "Limits"
+    )]
+    pub donor_tokens_max: u64,
+
+    /// Donor leases held at a time; beyond it a look-up is a miss.
+    #[arg(
+        long,
+        env = "KVATLAS_LEASES_MAX",
+        default_value_t = 100_000,
+        value_name = "N",
+        help_heading = "Limits"
+    )]
+    pub leases_max: usize,
+
+    /// Lease given when the request names no time, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_LEASE_TTL_MS",
+        default_value_t = 30_000,
+        value_parser = clap::value_parser!(u32).range(1..=600_000),
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub lease_ttl_ms: u32,
+
+    /// Time that calls in flight get to finish after SIGTERM, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_DRAIN_MS",
+        default_value_t = 10_000,
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub drain_ms: u64,
+
+    #[command(flatten)]
+    pub gates: GateArgs,
+
+    /// What to log, in tracing's filter language.
+    #[arg(
+        long,
+        env = "KVATLAS_LOG",
+        default_value = "info",
+        value_name = "FILTER",
+        help_heading = "Logs"
+    )]
+    pub log: String,
+
+    #[arg(
+        long,
+        env = "KVATLAS_LOG_FORMAT",
+        value_enum,
+        default_value = "json",
+        help_heading = "Logs"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// The server's thresholds for donor look-ups; SetMode and requests can override them.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Gates")]
+pub struct GateArgs {
+    /// Tokens that a prompt must have.
+    #[arg(long, env = "KVATLAS_MIN_PROMPT_TOKENS", default_value_t = 512, value_name = "N")]
+    pub min_prompt_tokens: u32,
+
+    /// Tokens that must be reusable.
+    #[arg(long, env = "KVATLAS_MIN_REUSE_TOKENS", default_value_t = 512, value_name = "N")]
+    pub min_reuse_tokens: u32,
+
+    /// Verified tokens / prompt tokens beyond the exact prefix.
+    #[arg(
+        long,
+        env = "KVATLAS_MIN_SIMILARITY",
+        default_value_t = 0.60,
+        value_parser = parse_share,
+        value_name = "SHARE"
+    )]
+    pub min_similarity: f32,
+
+    /// Tokens reusable under the outcome / prompt tokens.
+    #[arg(
+        long,
+        env = "KVATLAS_MIN_REUSE_RATIO",
+        default_value_t = 0.50,
+        value_parser = parse_share,
+        value_name = "SHARE"
+    )]
+    pub min_reuse_ratio: f32,
+
+    /// The search is skipped when the engine's own prefix covers this share of the prompt.
+    #[arg(
+        long,
+        env = "KVATLAS_EXACT_PREFIX_SKIP_RATIO",
+        default_value_t = 0.50,
+        value_parser = parse_share,
+        value_name = "SHARE"
+    )]
+    pub exact_prefix_skip_ratio: f32,
+}
+
+impl From<GateArgs> for Gates {
+    fn from(args: GateArgs) -> Gates {
+        let GateArgs {
+            min_prompt_tokens,
+            min_reuse_tokens,
+            min_similarity,
+            min_reuse_ratio,
+            exact_prefix_skip_ratio,
+        } = args;
+        Gates {
+            min_prompt_tokens,
+            min_reuse_tokens,
+            min_similarity,
+            min_reuse_ratio,
+            exact_prefix_skip_ratio,
+        }
+    }
+}
+
+impl Default for ServeArgs {
+    /// What `kvatlas serve` without flags or environment would use.
+    fn default() -> ServeArgs {
+        let gates = Gates::default();
+        ServeArgs {
+            listen: vec![ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 50_051)))],
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
+            data_dir: "kvatlas-data".into(),
+            mode: None,
+            workers: 0,
+            calls_in_flight_max: 4096,
+            message_bytes_max: 8 << 20,
+            call_ms_max: 30_000,
+            prior_bytes_max: 256 << 20,
+            donors_max: 100_000,
+            donor_tokens_max: 500_000_000,
+            leases_max: 100_000,
+            lease_ttl_ms: 30_000,
+            drain_ms: 10_000,
+            gates: GateArgs {
+                min_prompt_tokens: gates.min_prompt_tokens,
+                min_reuse_tokens: gates.min_reuse_tokens,
+                min_similarity: gates.min_similarity,
+                min_reuse_ratio: gates.min_reuse_ratio,
+                exact_prefix_skip_ratio: gates.exact_prefix_skip_ratio,
+            },
+            log: "info".into(),
+            log_format: LogFormat::Json,
+        }
+    }
+}
+
+impl ServeArgs {
+    /// Threads that serve calls: more than one on two cores only steals from the callers.
+    #[must_use]
+    pub fn runtime_workers(&self) -> usize {
+        if self.workers > 0 {
+            return self.workers;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if cores <= 2 { 1 } else { cores - 1 }
+    }
+}
+
+fn parse_share(text: &str) -> Result<f32, String> {
+    let share: f32 = text.parse().map_err(|_| "must be a number from 0 to 1".to_owned())?;
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err("must be a number from 0 to 1".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    #[test]
+    fn no_flags_means_the_defaults() {
+        let parsed = Command::parse_from(["serve"]).serve;
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", ServeArgs::default()));
+    }
+
+    #[test]
+    fn addresses_are_ip_and_port_or_a_unix_path() {
+        for good in ["127.0.0.1:0", "[::1]:50051", "unix:/run/kvatlas.sock"] {
+            let address: ListenAddress = good.parse().unwrap();
+            assert_eq!(address.to_string(), good);
+        }
+        for bad in ["", "50051", "localhost:50051", "unix:"] {
+            assert!(bad.parse::<ListenAddress>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares_lie_between_0_and_1() {
+        for bad in ["-0.1", "1.1", "NaN", "x"] {
+            assert!(Command::try_parse_from(["serve", "--min-similarity", bad]).is_err(), "{bad}");
+        }
+    }
+}

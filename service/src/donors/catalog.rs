@@ -1,0 +1,312 @@
+//! Every donor that can be found: one shard per namespace, written by one thread, read by all.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use super::{
+    gate::Gates,
+    index::{DonorIndex, Prepared},
+    namespace::{Namespace, NamespaceId},
+    owners::{Owner, Owners},
+    record::Settings,
+    search::Scratch,
+    vocabulary::{Medium, Mode},
+};
+use crate::leases::Claim;
+
+/// Most namespaces at a time.
+pub const NAMESPACES_MAX: usize = 10_000;
+/// Most idle scratch buffers that are kept for the next search.
+const SCRATCHES_MAX: usize = 64;
+
+/// One registered prompt whose captured tokens have readable KV.
+#[derive(Debug)]
+pub struct Donor {
+    pub id: Box<str>,
+    pub owner: Arc<Owner>,
+    pub owner_generation: u64,
+    /// The service's restart counter when it was registered.
+    pub epoch: u64,
+    /// Order of registration: the higher, the fresher.
+    pub sequence: u64,
+    pub captured_tokens: u32,
+    pub exact_tokens: u32,
+    pub medium: Medium,
+    pub store_id: Box<str>,
+    pub source_request_id: Box<str>,
+    /// What leases of it are counted on, and what makes them stale.
+    pub claim: Arc<Claim>,
+    /// When it was last hit, by [`Catalog::tick`].
+    pub last_hit: AtomicU64,
+}
+
+impl Donor {
+    /// Whether a lease may be given: its owner lives in the same generation, and what lies on a
+    /// device was registered since this service has been watching.
+    #[must_use]
+    pub fn is_leasable(&self, now_ms: u64, epoch: u64) -> bool {
+        self.owner.life.is_live(self.owner_generation, now_ms)
+            && (self.medium != Medium::Device || self.epoch == epoch)
+    }
+}
+
+/// The donors of one namespace.
+#[derive(Debug)]
+pub struct Shard {
+    pub id: NamespaceId,
+    pub namespace: Namespace,
+    pub settings: RwLock<Settings>,
+    donors: RwLock<ShardDonors>,
+}
+
+/// What a search reads under the shard's lock.
+#[derive(Debug, Default)]
+pub struct ShardDonors {
+    pub index: DonorIndex,
+    slots: Vec<Option<Arc<Donor>>>,
+    free: Vec<u32>,
+    by_id: HashMap<Box<str>, u32>,
+    tokens: u64,
+}
+
+impl ShardDonors {
+    /// The donor in a slot that the index returned.
+    #[must_use]
+    pub fn at(&self, slot: u32) -> Option<&Arc<Donor>> {
+        self.slots.get(usize::try_from(slot).ok()?)?.as_ref()
+    }
+
+    #[must_use]
+    pub fn by_id(&self, donor_id: &str) -> Option<&Arc<Donor>> {
+        self.at(*self.by_id.get(donor_id)?)
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Donor>> {
+        self.slots.iter().flatten()
+    }
+
+    fn take(&mut self, donor_id: &str) -> Option<Arc<Donor>> {
+        let slot = self.by_id.remove(donor_id)?;
+        self.index.remove(slot);
+        self.free.push(slot);
+        let donor = self.slots.get_mut(slot as usize)?.take()?;
+        self.tokens -= u64::from(donor.captured_tokens);
+        Some(donor)
+    }
+
+    fn put(&mut self, donor: Arc<Donor>, prepared: &Prepared) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // The capacity keeps donors far below 2^32.
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.index.insert(slot, prepared);
+        self.by_id.insert(donor.id.clone(), slot);
+        self.tokens += u64::from(donor.captured_tokens);
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = Some(donor);
+        }
+    }
+}
+
+impl Shard {
+    #[must_use]
+    pub fn new(namespace: Namespace, settings: Settings) -> Shard {
+        Shard {
+            id: namespace.id(),
+            namespace,
+            settings: RwLock::new(settings),
+            donors: RwLock::default(),
+        }
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, ShardDonors> {
+        self.donors.read()
+    }
+}
+
+/// What the server was started with; settings override it.
+#[derive(Debug, Clone, Copy)]
+pub struct Defaults {
+    pub mode: Mode,
+    /// True when the mode was given at the start: then one of an earlier run does not apply.
+    pub mode_is_given: bool,
+    pub gates: Gates,
+}
+
+/// All shards, all owners, and the server's own settings.
+#[derive(Debug)]
+pub struct Catalog {
+    pub owners: Owners,
+    pub epoch: u64,
+    defaults: Defaults,
+    settings: RwLock<Settings>,
+    shards: RwLock<HashMap<NamespaceId, Arc<Shard>>>,
+    donors: AtomicU64,
+    tokens: AtomicU64,
+    clock: AtomicU64,
+    scratches: Mutex<Vec<Scratch>>,
+}
+
+impl Catalog {
+    #[must_use]
+    pub fn new(defaults: Defaults, epoch: u64) -> Catalog {
+        Catalog {
+            owners: Owners::default(),
+            epoch,
+            defaults,
+            settings: RwLock::default(),
+            shards: RwLock::default(),
+            donors: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            scratches: Mutex::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn shard(&self, id: NamespaceId) -> Option<Arc<Shard>> {
+        self.shards.read().get(&id).map(Arc::clone)
+    }
+
+    /// Every shard, in the order of their ids.
+    #[must_use]
+    pub fn shards(&self) -> Vec<Arc<Shard>> {
+        let mut shards: Vec<_> = self.shards.read().values().map(Arc::clone).collect();
+        shards.sort_unstable_by_key(|shard| shard.id);
+        shards
+    }
+
+    #[must_use]
+    pub fn namespaces(&self) -> usize {
+        self.shards.read().len()
+    }
+
+    #[must_use]
+    pub fn donors(&self) -> u64 {
+        self.donors.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.tokens.load(Ordering::Relaxed)
+    }
+
+    /// The mode and the thresholds that hold in a namespace, or for the server.
+    #[must_use]
+    pub fn rules(&self, shard: Option<&Shard>) -> (Mode, Gates) {
+        let server = *self.settings.read();
+        let mode = server.mode.unwrap_or(self.defaults.mode);
+        let gates = server.gates.over(self.defaults.gates);
+        match shard {
+            None => (mode, gates),
+            Some(shard) => {
+                let own = *shard.settings.read();
+                (own.mode.unwrap_or(mode), own.gates.over(gates))
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        *self.settings.read()
+    }
+
+    /// Takes over what an earlier run was told, unless this one was told otherwise.
+    pub(super) fn restore_settings(&self, mut settings: Settings) {
+        if self.defaults.mode_is_given {
+            settings.mode = None;
+        }
+        self.set_settings(settings);
+    }
+
+    pub(super) fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = settings;
+    }
+
+    /// An ever rising number: what was hit later has the higher one.
+    pub fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that a donor was nominated, so that it is evicted later than what was not.
+    pub fn hit(&self, donor: &Donor) {
+        donor.last_hit.store(self.tick(), Ordering::Relaxed);
+    }
+
+    /// Runs `search` with a scratch buffer that is kept for the next one.
+    pub fn with_scratch<T>(&self, search: impl FnOnce(&mut Scratch) -> T) -> T {
+        let kept = self.scratches.lock().pop();
+        let mut scratch = kept.unwrap_or_default();
+        let found = search(&mut scratch);
+        let mut scratches = self.scratches.lock();
+        if scratches.len() < SCRATCHES_MAX {
+            scratches.push(scratch);
+        }
+        found
+    }
+
+    pub(super) fn add_shard(&self, shard: Arc<Shard>) {
+        self.shards.write().insert(shard.id, shard);
+    }
+
+    pub(super) fn remove_shard(&self, id: NamespaceId) {
+        self.shards.write().remove(&id);
+    }
+
+    /// Starts the clock after what was read from the disk.
+    pub(super) fn advance_clock(&self, past: u64) {
+        self.clock.fetch_max(past.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Makes a donor searchable in the place of one of the same id, whose leases become stale.
+    pub(super) fn publish(&self, shard: &Shard, donor: Arc<Donor>, prepared: &Prepared) -> bool {
+        let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
+        let replaced = {
+            let mut donors = shard.donors.write();
+            let replaced = donors.take(&donor.id);
+            donors.put(donor, prepared);
+            replaced
+        };
+        owner.donors.fetch_add(1, Ordering::Relaxed);
+        self.donors.fetch_add(1, Ordering::Relaxed);
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        replaced.inspect(|old| self.retire(old)).is_some()
+    }
+
+    /// Takes a donor out of the search; its leases become stale.
+    pub(super) fn unpublish(&self, shard: &Shard, donor_id: &str) -> Option<Arc<Donor>> {
+        let donor = shard.donors.write().take(donor_id)?;
+        self.retire(&donor);
+        Some(donor)
+    }
+
+    fn retire(&self, donor: &Donor) {
+        donor.claim.retire();
+        donor.owner.donors.fetch_sub(1, Ordering::Relaxed);
+        self.donors.fetch_sub(1, Ordering::Relaxed);
+        self.tokens.fetch_sub(u64::from(donor.captured_tokens), Ordering::Relaxed);
+    }
+}

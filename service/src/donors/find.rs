@@ -1,0 +1,460 @@
+//! One donor look-up: gates, search, verdicts, lease. Every way it can fail is a miss.
+
+use std::sync::Arc;
+
+use super::{
+    align::Span,
+    catalog::{Catalog, Donor, Shard, ShardDonors},
+    gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
+    namespace::NamespaceId,
+    repeats::{RepeatKey, Repeats},
+    search::{Aligned, Scratch, Target},
+    vocabulary::{FallbackReason, Mode, Tier},
+};
+use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms};
+
+/// Candidates that are compared token by token.
+const VERIFY_MAX: usize = 8;
+/// Rejected candidates that an explained answer lists.
+const REJECTED_MAX: usize = 8;
+
+/// A validated look-up.
+#[derive(Debug)]
+pub struct FindQuery<'a> {
+    pub tokens: &'a [u32],
+    pub exact_prefix_tokens: u32,
+    pub request_id: &'a str,
+    pub holder: &'a str,
+    pub readable_store_ids: &'a [String],
+    pub gates: GateOverrides,
+    pub accept_spans: bool,
+    pub asynchronous_load: bool,
+    pub minimum_tier: Tier,
+    pub explain: bool,
+    /// Milliseconds.
+    pub lease_ttl_ms: u32,
+}
+
+/// What a look-up needs beside the query. Times are in nanoseconds and milliseconds.
+pub struct Finder<'a> {
+    pub catalog: &'a Catalog,
+    pub leases: &'a DonorLeases,
+    pub repeats: &'a Repeats,
+    pub clock_ns: &'a dyn Fn() -> u64,
+    pub now_ms: u64,
+    /// On the clock of `clock_ns`: what is not done by then is a miss.
+    pub deadline_ns: u64,
+}
+
+impl std::fmt::Debug for Finder<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Finder").field("now_ms", &self.now_ms).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Prefix,
+    Spans,
+    Miss,
+}
+
+/// Why an answer that is not a miss carries no lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseRefusal {
+    DiscoveryOnly,
+    StoreNotReadable,
+    SpansNotAccepted,
+    HolderMissing,
+}
+
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub outcome: Outcome,
+    /// On a miss, and on spans.
+    pub reason: Option<FallbackReason>,
+    /// In numbers, never content.
+    pub detail: String,
+    pub found: Option<FoundDonor>,
+    pub lease: Option<Grant>,
+    pub lease_refusal: Option<LeaseRefusal>,
+    pub namespace: Option<NamespaceId>,
+    pub mode: Mode,
+    pub timings: Timings,
+    pub rejected: Vec<Rejected>,
+    /// This is what was answered before.
+    pub repeated: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct FoundDonor {
+    pub donor: Arc<Donor>,
+    pub worth: Worth,
+    pub tier: Tier,
+    /// In target order, with the tier of each.
+    pub spans: Vec<(Span, Tier)>,
+}
+
+/// A candidate that was verified and not nominated.
+#[derive(Debug, Clone)]
+pub struct Rejected {
+    pub donor: Arc<Donor>,
+    pub reason: FallbackReason,
+    pub detail: String,
+    pub worth: Worth,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timings {
+    pub seeds_ns: u64,
+    pub align_ns: u64,
+    pub gate_ns: u64,
+    pub total_ns: u64,
+}
+
+impl Answer {
+    /// A miss, before or instead of a search.
+    #[must_use]
+    pub fn miss(reason: FallbackReason, detail: impl Into<String>, mode: Mode) -> Answer {
+        Answer {
+            outcome: Outcome::Miss,
+            reason: Some(reason),
+            detail: detail.into(),
+            found: None,
+            lease: None,
+            lease_refusal: None,
+            namespace: None,
+            mode,
+            timings: Timings::default(),
+            rejected: Vec::new(),
+            repeated: false,
+        }
+    }
+}
+
+impl Finder<'_> {
+    /// Answers one look-up in a namespace that the catalog may not know.
+    #[must_use]
+    pub fn find(&self, query: &FindQuery<'_>, namespace: NamespaceId) -> Arc<Answer> {
+        let started = (self.clock_ns)();
+        let shard = self.catalog.shard(namespace);
+        let (mode, gates) = self.catalog.rules(shard.as_deref());
+        let gates = query.gates.over(gates);
+        let finish = |mut answer: Answer| {
+            answer.namespace = Some(namespace);
+            answer.timings.total_ns = (self.clock_ns)().saturating_sub(started);
+            answer
+        };
+        if mode == Mode::Disabled {
+            let reason = FallbackReason::ProviderDisabled;
+            return Arc::new(finish(Answer::miss(reason, "the mode is disabled", mode)));
+        }
+        let terms = terms(query, gates, shard.as_deref());
+        if let Err((reason, detail)) = gate::before_search(&terms) {
+            return Arc::new(finish(Answer::miss(reason, detail, mode)));
+        }
+        let Some(shard) = shard else {
+            let detail = "no donor is registered in the namespace";
+            let reason = FallbackReason::ProviderMiss;
+            return Arc::new(finish(Answer::miss(reason, detail, mode)));
+        };
+        let repeat = (mode == Mode::Materialize && !query.request_id.is_empty()).then(|| {
+            let prompt = (query.tokens, query.exact_prefix_tokens);
+            RepeatKey::new(namespace, query.holder, query.request_id, prompt)
+        });
+        if let Some(key) = &repeat
+            && let Some(earlier) = self.repeats.get(key)
+            && self.is_leased(&earlier, query.holder)
+        {
+            return Arc::new(repeated(&earlier));
+        }
+        let answer = Arc::new(finish(self.search(query, &terms, &shard, mode)));
+        match (repeat, answer.lease) {
+            (Some(key), Some(grant)) => self.remember(key, answer, grant, query.holder),
+            _ => answer,
+        }
+    }
+
+    // Two look-ups of one request can be under way at once: the first to be remembered wins.
+    fn remember(
+        &self,
+        key: RepeatKey,
+        answer: Arc<Answer>,
+        grant: Grant,
+        holder: &str,
+    ) -> Arc<Answer> {
+        let is_valid = |earlier: &Answer| self.is_leased(earlier, holder);
+        match self.repeats.remember(key, &answer, is_valid) {
+            None => answer,
+            Some(earlier) => {
+                self.leases.release(self.now_ms, grant.id.as_ref(), holder);
+                Arc::new(repeated(&earlier))
+            }
+        }
+    }
+
+    fn is_leased(&self, answer: &Answer, holder: &str) -> bool {
+        answer.lease.is_some_and(|grant| {
+            let state = self.leases.validate(self.now_ms, grant.id.as_ref(), Some(holder));
+            matches!(state, LeaseState::Valid { .. })
+        })
+    }
+
+    fn search(
+        &self,
+        query: &FindQuery<'_>,
+        terms: &Terms,
+        shard: &Shard,
+        mode: Mode,
+    ) -> Answer {
+        self.catalog.with_scratch(|scratch| {
+            let any = |donor: &Donor| !is_own(donor, query);
+            if mode != Mode::Materialize {
+                return self.attempt(query, terms, (shard, mode), scratch, &any);
+            }
+            // What cannot be leased or read must not hide what can.
+            let usable = |donor: &Donor| {
+                any(donor)
+                    && donor.is_leasable(self.now_ms, self.catalog.epoch)
+                    && is_readable(donor, query)
+            };
+            let answer = self.attempt(query, terms, (shard, mode), scratch, &usable);
+            if answer.outcome != Outcome::Miss
+                || answer.reason == Some(FallbackReason::ProviderTimeout)
+            {
+                return answer;
+            }
+            // Nothing usable: say whether there is something that is not.
+            let other = self.attempt(query, terms, (shard, mode), scratch, &any);
+            let says_more = other.found.is_some()
+                || other.reason == Some(FallbackReason::DonorStale)
+                || answer.reason == Some(FallbackReason::ProviderMiss);
+            if says_more { other } else { answer }
+        })
+    }
+
+    fn attempt(
+        &self,
+        query: &FindQuery<'_>,
+        terms: &Terms,
+        (shard, mode): (&Shard, Mode),
+        scratch: &mut Scratch,
+        is_wanted: &dyn Fn(&Donor) -> bool,
+    ) -> Answer {
+        if (self.clock_ns)() >= self.deadline_ns {
+            let reason = FallbackReason::ProviderTimeout;
+            return Answer::miss(reason, "the deadline passed before the search", mode);
+        }
+        let donors = shard.read();
+        let is_eligible = |slot: u32| donors.at(slot).is_some_and(|donor| is_wanted(donor));
+        let target = Target {
+            tokens: query.tokens,
+            boundary: query.exact_prefix_tokens as usize,
+            is_eligible: &is_eligible,
+            verify_max: VERIFY_MAX,
+        };
+        let found = donors.index.search(&target, scratch, self.clock_ns);
+        let gate_started = (self.clock_ns)();
+        let judged = judge_all(terms, &donors, found.candidates);
+        drop(donors);
+        let mut answer = self.conclude(query, judged, mode);
+        if query.explain {
+            answer.rejected.truncate(REJECTED_MAX);
+        } else {
+            answer.rejected.clear();
+        }
+        answer.timings = Timings {
+            seeds_ns: found.seeds_ns,
+            align_ns: found.align_ns,
+            gate_ns: (self.clock_ns)().saturating_sub(gate_started),
+            total_ns: 0,
+        };
+        if (self.clock_ns)() >= self.deadline_ns {
+            self.take_back(&answer, query.holder);
+            let reason = FallbackReason::ProviderTimeout;
+            return Answer::miss(reason, "the deadline passed during the search", mode);
+        }
+        answer
+    }
+
+    fn take_back(&self, answer: &Answer, holder: &str) {
+        if let Some(grant) = answer.lease {
+            self.leases.release(self.now_ms, grant.id.as_ref(), holder);
+        }
+    }
+
+    // Nominates the best candidate, and leases it where that is allowed.
+    fn conclude(&self, query: &FindQuery<'_>, judged: Vec<Judged>, mode: Mode) -> Answer {
+        let Some((best, rejected)) = choose(judged) else {
+            let detail = "no donor shares a run of tokens with the prompt";
+            return Answer::miss(FallbackReason::ProviderMiss, detail, mode);
+        };
+        let Judged { donor, verdict, worth, spans } = best;
+        let outcome = match verdict {
+            Verdict::Rejected(reason, detail) => {
+                let mut answer = Answer::miss(reason, detail.clone(), mode);
+                answer.rejected.push(Rejected { donor, reason, detail, worth });
+                answer.rejected.extend(rejected);
+                return answer;
+            }
+            Verdict::Prefix => Outcome::Prefix,
+            Verdict::Spans => Outcome::Spans,
+        };
+        let lease = match self.lease(query, &donor, outcome, mode) {
+            Ok(lease) => lease,
+            Err((reason, detail)) => {
+                let mut answer = Answer::miss(reason, detail, mode);
+                answer.rejected.push(Rejected { donor, reason, detail: detail.into(), worth });
+                answer.rejected.extend(rejected);
+                return answer;
+            }
+        };
+        self.catalog.hit(&donor);
+        let (reason, detail) = match outcome {
+            Outcome::Spans => {
+                let detail = "nothing reusable continues the exact prefix";
+                (Some(FallbackReason::NotPrefixAnchored), detail.to_owned())
+            }
+            Outcome::Prefix | Outcome::Miss => (None, String::new()),
+        };
+        let tier = worth.prefix.map_or(Tier::Verified, |prefix| prefix.tier);
+        Answer {
+            outcome,
+            reason,
+            detail,
+            found: Some(FoundDonor { donor, worth, tier, spans }),
+            lease: lease.ok(),
+            lease_refusal: lease.err(),
+            namespace: None,
+            mode,
+            timings: Timings::default(),
+            rejected,
+            repeated: false,
+        }
+    }
+
+    fn lease(
+        &self,
+        query: &FindQuery<'_>,
+        donor: &Donor,
+        outcome: Outcome,
+        mode: Mode,
+    ) -> Result<Result<Grant, LeaseRefusal>, (FallbackReason, &'static str)> {
+        if mode != Mode::Materialize {
+            return Ok(Err(LeaseRefusal::DiscoveryOnly));
+        }
+        if !donor.is_leasable(self.now_ms, self.catalog.epoch) {
+            let detail = "the donor's owner is not announced in its generation";
+            return Err((FallbackReason::DonorStale, detail));
+        }
+        if !is_readable(donor, query) {
+            return Ok(Err(LeaseRefusal::StoreNotReadable));
+        }
+        if outcome == Outcome::Spans && !query.accept_spans {
+            return Ok(Err(LeaseRefusal::SpansNotAccepted));
+        }
+        if query.holder.is_empty() {
+            return Ok(Err(LeaseRefusal::HolderMissing));
+        }
+        let terms = LeaseTerms {
+            holder: query.holder,
+            ttl_ms: query.lease_ttl_ms,
+            claim: Arc::clone(&donor.claim),
+            owner: Arc::clone(&donor.owner.life),
+            generation: donor.owner_generation,
+        };
+        match self.leases.acquire(self.now_ms, terms) {
+            Ok(grant) => Ok(Ok(grant)),
+            Err(AcquireError::Stale) => {
+                Err((FallbackReason::DonorStale, "the donor went while it was looked up"))
+            }
+            Err(AcquireError::Full) => {
+                Err((FallbackReason::ProviderError, "the lease table is full"))
+            }
+            Err(AcquireError::NoRandomness) => {
+                Err((FallbackReason::ProviderError, "the system gives no random bytes"))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Judged {
+    donor: Arc<Donor>,
+    verdict: Verdict,
+    worth: Worth,
+    spans: Vec<(Span, Tier)>,
+}
+
+impl Judged {
+    // Best first: more that continues the prefix, else more in all; then the fresher; then the id.
+    fn rank(&self) -> impl Ord + '_ {
+        use std::cmp::Reverse;
+        let (class, tokens) = match self.verdict {
+            Verdict::Prefix => (0, self.worth.prefix.map_or(0, |prefix| prefix.tokens)),
+            Verdict::Spans => (1, self.worth.verified_tokens),
+            Verdict::Rejected(..) => (2, self.worth.verified_tokens),
+        };
+        (class, Reverse(tokens), Reverse(self.donor.sequence), &self.donor.id)
+    }
+}
+
+fn judge_all(terms: &Terms, donors: &ShardDonors, candidates: Vec<Aligned>) -> Vec<Judged> {
+    let judge_one = |candidate: Aligned| {
+        let donor = Arc::clone(donors.at(candidate.slot)?);
+        let evidence = Evidence {
+            spans: &candidate.spans,
+            anchored: candidate.anchored,
+            identical_from_start: candidate.identical_from_start,
+            exact_tokens: donor.exact_tokens,
+        };
+        let (verdict, worth) = gate::judge(terms, &evidence);
+        let tier = |span: &Span| (*span, gate::span_tier(span, &evidence));
+        let spans = candidate.spans.iter().map(tier).collect();
+        Some(Judged { donor, verdict, worth, spans })
+    };
+    candidates.into_iter().filter_map(judge_one).collect()
+}
+
+fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {
+    judged.sort_by(|left, right| left.rank().cmp(&right.rank()));
+    let mut rest = judged.into_iter();
+    let best = rest.next()?;
+    let rejected = rest
+        .map(|judged| {
+            let (reason, detail) = match judged.verdict {
+                Verdict::Rejected(reason, detail) => (reason, detail),
+                Verdict::Prefix | Verdict::Spans => {
+                    (FallbackReason::LowReuseTokens, "another donor offers more".to_owned())
+                }
+            };
+            Rejected { donor: judged.donor, reason, detail, worth: judged.worth }
+        })
+        .collect();
+    Some((best, rejected))
+}
+
+fn terms(query: &FindQuery<'_>, gates: Gates, shard: Option<&Shard>) -> Terms {
+    Terms {
+        // The edge keeps prompts far below 2^32 tokens.
+        prompt_tokens: u32::try_from(query.tokens.len()).unwrap_or(u32::MAX),
+        exact_prefix_tokens: query.exact_prefix_tokens,
+        block_size: shard.map_or(1, |shard| shard.namespace.block_size),
+        asynchronous_load: query.asynchronous_load,
+        minimum_tier: query.minimum_tier,
+        gates,
+    }
+}
+
+// A request never borrows from its own served prompt.
+fn is_own(donor: &Donor, query: &FindQuery<'_>) -> bool {
+    !query.request_id.is_empty() && *donor.source_request_id == *query.request_id
+}
+
+fn is_readable(donor: &Donor, query: &FindQuery<'_>) -> bool {
+    query.readable_store_ids.iter().any(|store| **store == *donor.store_id)
+}
+
+fn repeated(earlier: &Answer) -> Answer {
+    Answer { repeated: true, ..earlier.clone() }
+}

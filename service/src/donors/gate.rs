@@ -1,0 +1,414 @@
+//! What a verified candidate is worth under the contract, and whether that is enough.
+//!
+//! Pure: lengths and spans in, a verdict out. The terms are those of the answer on the wire.
+
+use super::{
+    align::Span,
+    vocabulary::{FallbackReason, Tier},
+};
+
+/// Thresholds of a look-up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gates {
+    /// Tokens that a prompt must have.
+    pub min_prompt_tokens: u32,
+    /// Tokens that must be reusable.
+    pub min_reuse_tokens: u32,
+    /// Verified tokens / prompt tokens beyond the exact prefix, 0 to 1.
+    pub min_similarity: f32,
+    /// Tokens reusable under the outcome / prompt tokens, 0 to 1.
+    pub min_reuse_ratio: f32,
+    /// The search is skipped when the exact prefix covers this share of the prompt, 0 to 1.
+    pub exact_prefix_skip_ratio: f32,
+}
+
+impl Default for Gates {
+    fn default() -> Gates {
+        Gates {
+            min_prompt_tokens: 512,
+            min_reuse_tokens: 512,
+            min_similarity: 0.60,
+            min_reuse_ratio: 0.50,
+            exact_prefix_skip_ratio: 0.50,
+        }
+    }
+}
+
+/// Thresholds that somebody set; the others are inherited.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct GateOverrides {
+    pub min_prompt_tokens: Option<u32>,
+    pub min_reuse_tokens: Option<u32>,
+    pub min_similarity: Option<f32>,
+    pub min_reuse_ratio: Option<f32>,
+    pub exact_prefix_skip_ratio: Option<f32>,
+}
+
+impl GateOverrides {
+    /// The thresholds that hold where `base` held and these were set.
+    #[must_use]
+    pub fn over(&self, base: Gates) -> Gates {
+        Gates {
+            min_prompt_tokens: self.min_prompt_tokens.unwrap_or(base.min_prompt_tokens),
+            min_reuse_tokens: self.min_reuse_tokens.unwrap_or(base.min_reuse_tokens),
+            min_similarity: self.min_similarity.unwrap_or(base.min_similarity),
+            min_reuse_ratio: self.min_reuse_ratio.unwrap_or(base.min_reuse_ratio),
+            exact_prefix_skip_ratio: self
+                .exact_prefix_skip_ratio
+                .unwrap_or(base.exact_prefix_skip_ratio),
+        }
+    }
+
+    /// These, and where they are silent, `older`.
+    #[must_use]
+    pub fn or(&self, older: &GateOverrides) -> GateOverrides {
+        GateOverrides {
+            min_prompt_tokens: self.min_prompt_tokens.or(older.min_prompt_tokens),
+            min_reuse_tokens: self.min_reuse_tokens.or(older.min_reuse_tokens),
+            min_similarity: self.min_similarity.or(older.min_similarity),
+            min_reuse_ratio: self.min_reuse_ratio.or(older.min_reuse_ratio),
+            exact_prefix_skip_ratio: self
+                .exact_prefix_skip_ratio
+                .or(older.exact_prefix_skip_ratio),
+        }
+    }
+}
+
+/// What the request says that bears on the verdict.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Tokens from the start that the engine's own cache covers.
+    pub exact_prefix_tokens: u32,
+    /// Tokens per block; at least 1.
+    pub block_size: u32,
+    /// The whole prompt may come from the load.
+    pub asynchronous_load: bool,
+    /// The worst tier that may be nominated.
+    pub minimum_tier: Tier,
+    pub gates: Gates,
+}
+
+/// What alignment found for one donor, and what the donor says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// Verified spans beyond the exact prefix, disjoint on both sides.
+    pub spans: &'a [Span],
+    /// The longest run that begins at the exact prefix's end.
+    pub anchored: Option<Span>,
+    /// Tokens that the two share from 0 on.
+    pub identical_from_start: u32,
+    /// Tokens from the donor's start with KV from full prefill or exact loads.
+    pub exact_tokens: u32,
+}
+
+/// The reusable tokens that continue the exact prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Additional tokens, a whole number of blocks.
+    pub tokens: u32,
+    /// Where they begin in the donor.
+    pub donor_offset: u32,
+    pub tier: Tier,
+}
+
+/// What the evidence is worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Worth {
+    pub prefix: Option<Prefix>,
+    /// Verified tokens over all spans.
+    pub verified_tokens: u32,
+    /// Verified tokens / prompt tokens beyond the exact prefix.
+    pub similarity: f32,
+    /// Tokens reusable under the verdict's outcome / prompt tokens.
+    pub reuse_ratio: f32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    Prefix,
+    Spans,
+    /// Which gate, with the limit and the measure.
+    Rejected(FallbackReason, String),
+}
+
+/// Refuses a look-up before any search, with the reason.
+pub fn before_search(terms: &Terms) -> Result<(), (FallbackReason, String)> {
+    let Terms { prompt_tokens, exact_prefix_tokens, gates, .. } = *terms;
+    if prompt_tokens < gates.min_prompt_tokens {
+        let detail = format!(
+            "prompt_tokens {prompt_tokens} below min_prompt_tokens {}",
+            gates.min_prompt_tokens
+        );
+        return Err((FallbackReason::UnsupportedRequest, detail));
+    }
+    let covered = share(exact_prefix_tokens, prompt_tokens);
+    let all = exact_prefix_tokens >= prompt_tokens;
+    if all || (exact_prefix_tokens > 0 && covered >= gates.exact_prefix_skip_ratio) {
+        let detail = format!(
+            "exact prefix covers {covered:.3}, exact_prefix_skip_ratio {:.3}",
+            gates.exact_prefix_skip_ratio
+        );
+        return Err((FallbackReason::ExactPrefixSufficient, detail));
+    }
+    Ok(())
+}
+
+/// Judges one verified candidate: first as a prefix, then by the total of its spans.
+#[must_use]
+pub fn judge(terms: &Terms, evidence: &Evidence<'_>) -> (Verdict, Worth) {
+    let beyond = terms.prompt_tokens.saturating_sub(terms.exact_prefix_tokens);
+    let verified_tokens = evidence.spans.iter().map(|span| span.length).sum();
+    let prefix = prefix(terms, evidence);
+    let mut worth = Worth {
+        prefix,
+        verified_tokens,
+        similarity: share(verified_tokens, beyond),
+        reuse_ratio: 0.0,
+    };
+    if let Some(prefix) = prefix {
+        worth.reuse_ratio = share(prefix.tokens, terms.prompt_tokens);
+        if shortfall(terms, prefix.tokens, &worth).is_none() {
+            return (Verdict::Prefix, worth);
+        }
+    }
+    if terms.minimum_tier == Tier::Exact {
+        return (exact_only_rejection(terms, &worth), worth);
+    }
+    let reuse_ratio = share(verified_tokens, terms.prompt_tokens);
+    let as_spans = Worth { prefix: None, reuse_ratio, ..worth };
+    match shortfall(terms, verified_tokens, &as_spans) {
+        None => (Verdict::Spans, as_spans),
+        Some((reason, detail)) => (Verdict::Rejected(reason, detail), worth),
+    }
+}
+
+/// The tier of one span of the donor.
+#[must_use]
+pub fn span_tier(span: &Span, evidence: &Evidence<'_>) -> Tier {
+    let end = span.target_start + span.length;
+    let identical = span.donor_start == span.target_start && end <= evidence.identical_from_start;
+    if identical && end <= evidence.exact_tokens { Tier::Exact } else { Tier::Verified }
+}
+
+// The anchored run under the contract: whole blocks, a token left to compute, the tier asked for.
+fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
+    let start = terms.exact_prefix_tokens;
+    let block = terms.block_size.max(1);
+    if !start.is_multiple_of(block) {
+        return None;
+    }
+    let last = if terms.asynchronous_load {
+        terms.prompt_tokens
+    } else {
+        terms.prompt_tokens.saturating_sub(1)
+    };
+    let whole_blocks = |end: u32| (end.min(last) / block * block).saturating_sub(start);
+    let exact = whole_blocks(evidence.identical_from_start.min(evidence.exact_tokens));
+    if terms.minimum_tier == Tier::Exact {
+        return (exact > 0).then_some(Prefix {
+            tokens: exact,
+            donor_offset: start,
+            tier: Tier::Exact,
+        });
+    }
+    let run = evidence.anchored?;
+    let tokens = whole_blocks(run.target_start + run.length);
+    if tokens == 0 {
+        return None;
+    }
+    // An equally long exact run is the better one: the engine may keep it.
+    let (donor_offset, tier) =
+        if exact >= tokens { (start, Tier::Exact) } else { (run.donor_start, Tier::Verified) };
+    Some(Prefix { tokens, donor_offset, tier })
+}
+
+// Whatever is exact continues the exact prefix: spans alone cannot be.
+fn exact_only_rejection(terms: &Terms, worth: &Worth) -> Verdict {
+    let block = terms.block_size.max(1);
+    if !terms.exact_prefix_tokens.is_multiple_of(block) {
+        let detail = format!(
+            "exact_prefix_tokens {} is no multiple of block_size {block}",
+            terms.exact_prefix_tokens
+        );
+        return Verdict::Rejected(FallbackReason::NotBlockAligned, detail);
+    }
+    match worth.prefix.and_then(|prefix| shortfall(terms, prefix.tokens, worth)) {
+        Some((reason, detail)) => Verdict::Rejected(reason, detail),
+        None => Verdict::Rejected(
+            FallbackReason::NotPrefixAnchored,
+            "no exact tokens continue the exact prefix".into(),
+        ),
+    }
+}
+
+fn shortfall(terms: &Terms, tokens: u32, worth: &Worth) -> Option<(FallbackReason, String)> {
+    let gates = &terms.gates;
+    if tokens == 0 || tokens < gates.min_reuse_tokens {
+        let detail = format!("reusable {tokens} below min_reuse_tokens {}", gates.min_reuse_tokens);
+        return Some((FallbackReason::LowReuseTokens, detail));
+    }
+    if worth.similarity < gates.min_similarity {
+        let detail = format!(
+            "similarity {:.3} below min_similarity {:.3}",
+            worth.similarity, gates.min_similarity
+        );
+        return Some((FallbackReason::LowSimilarity, detail));
+    }
+    if worth.reuse_ratio < gates.min_reuse_ratio {
+        let detail = format!(
+            "reuse_ratio {:.3} below min_reuse_ratio {:.3}",
+            worth.reuse_ratio, gates.min_reuse_ratio
+        );
+        return Some((FallbackReason::LowReuseTokens, detail));
+    }
+    None
+}
+
+// Token counts stay far below 2^24 x 2^24, so that f64 is exact and f32 rounds once.
+#[expect(clippy::cast_possible_truncation, reason = "a share from 0 to 1; rounding is meant")]
+fn share(part: u32, whole: u32) -> f32 {
+    if whole == 0 { 0.0 } else { (f64::from(part) / f64::from(whole)) as f32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(prompt_tokens: u32, exact_prefix_tokens: u32) -> Terms {
+        Terms {
+            prompt_tokens,
+            exact_prefix_tokens,
+            block_size: 16,
+            asynchronous_load: false,
+            minimum_tier: Tier::Verified,
+            gates: Gates::default(),
+        }
+    }
+
+    fn run(donor_start: u32, target_start: u32, length: u32) -> Span {
+        Span { donor_start, target_start, length }
+    }
+
+    struct Case {
+        terms: Terms,
+        spans: Vec<Span>,
+        identical: u32,
+        exact: u32,
+    }
+
+    fn check(case: &Case) -> (Verdict, Worth) {
+        let anchored = case
+            .spans
+            .iter()
+            .copied()
+            .find(|span| span.target_start == case.terms.exact_prefix_tokens);
+        let evidence = Evidence {
+            spans: &case.spans,
+            anchored,
+            identical_from_start: case.identical,
+            exact_tokens: case.exact,
+        };
+        judge(&case.terms, &evidence)
+    }
+
+    fn check_prefix(case: &Case, expected: Option<(u32, u32, Tier)>) {
+        let (verdict, worth) = check(case);
+        let got = worth.prefix.map(|p| (p.tokens, p.donor_offset, p.tier));
+        assert_eq!(got, expected);
+        assert_eq!(verdict == Verdict::Prefix, expected.is_some(), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_full_hit_leaves_a_token_to_compute() {
+        let mut case =
+            Case { terms: terms(1024, 0), spans: vec![run(0, 0, 1024)], identical: 1024, exact: 1024 };
+        check_prefix(&case, Some((1008, 0, Tier::Exact)));
+        case.terms.asynchronous_load = true;
+        check_prefix(&case, Some((1024, 0, Tier::Exact)));
+    }
+
+    #[test]
+    fn reusable_tokens_are_beyond_the_exact_prefix() {
+        let case =
+            Case { terms: terms(2048, 512), spans: vec![run(512, 512, 1536)], identical: 2048, exact: 2048 };
+        check_prefix(&case, Some((1520, 512, Tier::Exact)));
+    }
+
+    #[test]
+    fn another_position_or_unsaid_exactness_is_verified() {
+        let spans = vec![run(0, 0, 1024)];
+        let case = Case { terms: terms(1100, 0), spans, identical: 1024, exact: 1008 };
+        check_prefix(&case, Some((1024, 0, Tier::Verified)));
+        let moved = Case { terms: terms(1100, 0), spans: vec![run(32, 0, 1030)], identical: 0, exact: 2000 };
+        check_prefix(&moved, Some((1024, 32, Tier::Verified)));
+    }
+
+    #[test]
+    fn exact_only_cuts_at_the_exact_tokens() {
+        let mut case =
+            Case { terms: terms(1100, 0), spans: vec![run(0, 0, 1024)], identical: 1024, exact: 1000 };
+        case.terms.minimum_tier = Tier::Exact;
+        check_prefix(&case, Some((992, 0, Tier::Exact)));
+        case.exact = 0;
+        let (verdict, _) = check(&case);
+        assert!(matches!(verdict, Verdict::Rejected(FallbackReason::NotPrefixAnchored, _)));
+    }
+
+    #[test]
+    fn spans_that_are_not_anchored_pass_on_their_total() {
+        let spans = vec![run(10, 30, 500), run(600, 600, 400)];
+        let (verdict, worth) = check(&Case { terms: terms(1024, 0), spans, identical: 0, exact: 0 });
+        assert_eq!(verdict, Verdict::Spans);
+        assert_eq!((worth.verified_tokens, worth.prefix), (900, None));
+    }
+
+    #[test]
+    fn each_gate_rejects_under_its_own_reason() {
+        let reason = |case: &Case| match check(case).0 {
+            Verdict::Rejected(reason, _) => reason,
+            other => panic!("{other:?}"),
+        };
+        let short = Case { terms: terms(1024, 0), spans: vec![run(5, 5, 511)], identical: 0, exact: 0 };
+        assert_eq!(reason(&short), FallbackReason::LowReuseTokens);
+        let thin = Case { terms: terms(1024, 0), spans: vec![run(5, 5, 600)], identical: 0, exact: 0 };
+        assert_eq!(reason(&thin), FallbackReason::LowSimilarity);
+        let mut low_ratio =
+            Case { terms: terms(2048, 1008), spans: vec![run(5, 1020, 900)], identical: 0, exact: 0 };
+        assert_eq!(reason(&low_ratio), FallbackReason::LowReuseTokens);
+        low_ratio.terms.gates.min_reuse_ratio = 0.4;
+        assert_eq!(check(&low_ratio).0, Verdict::Spans);
+    }
+
+    #[test]
+    fn a_boundary_inside_a_block_cannot_be_continued() {
+        let mut case =
+            Case { terms: terms(2048, 100), spans: vec![run(100, 100, 1948)], identical: 2048, exact: 2048 };
+        assert_eq!(check(&case).0, Verdict::Spans);
+        case.terms.minimum_tier = Tier::Exact;
+        let (verdict, _) = check(&case);
+        assert!(matches!(verdict, Verdict::Rejected(FallbackReason::NotBlockAligned, _)));
+    }
+
+    #[test]
+    fn nothing_found_is_never_a_hit_even_without_thresholds() {
+        let mut case = Case { terms: terms(600, 0), spans: vec![], identical: 0, exact: 0 };
+        case.terms.gates = Gates {
+            min_prompt_tokens: 0,
+            min_reuse_tokens: 0,
+            min_similarity: 0.0,
+            min_reuse_ratio: 0.0,
+            exact_prefix_skip_ratio: 1.0,
+        };
+        assert!(matches!(check(&case).0, Verdict::Rejected(FallbackReason::LowReuseTokens, _)));
+    }
+
+    #[test]
+    fn a_look_up_can_be_refused_before_the_search() {
+        let reason = |prompt, prefix| before_search(&terms(prompt, prefix)).map_err(|r| r.0);
+        assert_eq!(reason(511, 0), Err(FallbackReason::UnsupportedRequest));
+        assert_eq!(reason(1024, 512), Err(FallbackReason::ExactPrefixSufficient));
+        assert_eq!(reason(1024, 511), Ok(()));
+    }
+}

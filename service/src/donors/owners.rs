@@ -1,0 +1,115 @@
+//! The engine workers that hold donors: which generation of each lives, and until when.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::RwLock;
+
+use crate::leases::OwnerLife;
+
+/// Most owners that are known at a time.
+pub const OWNERS_MAX: usize = 65_536;
+/// Longest worker id, in bytes.
+pub const WORKER_ID_BYTES_MAX: usize = 256;
+
+/// An engine worker and one of its data-parallel ranks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerKey {
+    pub worker_id: Box<str>,
+    pub data_parallel_rank: u32,
+}
+
+/// One owner, shared by its donors.
+#[derive(Debug)]
+pub struct Owner {
+    pub key: OwnerKey,
+    /// What leases are checked by.
+    pub life: Arc<OwnerLife>,
+    /// Donors that the catalog holds of it.
+    pub donors: AtomicU64,
+}
+
+/// What an announcement did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announced {
+    /// The same generation lives on.
+    Renewed,
+    /// A newer one: donors of older ones must go.
+    Began,
+}
+
+/// Why an announcement was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OwnerRefusal {
+    #[error("owner_generation {given} is older than the announced {announced}")]
+    OldGeneration { given: u64, announced: u64 },
+    #[error("{OWNERS_MAX} owners are known, no more can be")]
+    TooMany,
+}
+
+#[derive(Debug, Default)]
+pub struct Owners {
+    known: RwLock<HashMap<OwnerKey, Arc<Owner>>>,
+}
+
+impl Owners {
+    /// The owner of that name, made known when it was not.
+    pub fn get_or_add(&self, key: &OwnerKey, now_ms: u64) -> Result<Arc<Owner>, OwnerRefusal> {
+        if let Some(owner) = self.known.read().get(key) {
+            return Ok(Arc::clone(owner));
+        }
+        let mut known = self.known.write();
+        if !known.contains_key(key) && known.len() >= OWNERS_MAX {
+            known.retain(|_, owner| {
+                owner.life.is_announced(now_ms) || owner.donors.load(Ordering::Relaxed) > 0
+            });
+            if known.len() >= OWNERS_MAX {
+                return Err(OwnerRefusal::TooMany);
+            }
+        }
+        let owner = known.entry(key.clone()).or_insert_with(|| {
+            Arc::new(Owner {
+                key: key.clone(),
+                life: Arc::new(OwnerLife::default()),
+                donors: AtomicU64::new(0),
+            })
+        });
+        Ok(Arc::clone(owner))
+    }
+
+    /// The owner of that name, if it is known.
+    #[must_use]
+    pub fn get(&self, key: &OwnerKey) -> Option<Arc<Owner>> {
+        self.known.read().get(key).map(Arc::clone)
+    }
+
+    /// Takes an announcement: a higher generation begins, a lower one is refused.
+    pub fn announce(
+        &self,
+        key: &OwnerKey,
+        generation: u64,
+        deadline_ms: u64,
+        now_ms: u64,
+    ) -> Result<(Arc<Owner>, Announced), OwnerRefusal> {
+        let owner = self.get_or_add(key, now_ms)?;
+        // Two announcements of one owner must not pass each other between check and store.
+        let _alone = self.known.write();
+        let announced = owner.life.generation();
+        if !owner.life.announce(generation, deadline_ms) {
+            return Err(OwnerRefusal::OldGeneration { given: generation, announced });
+        }
+        let what = if generation > announced { Announced::Began } else { Announced::Renewed };
+        Ok((owner, what))
+    }
+
+    /// Owners whose announcement lasts.
+    #[must_use]
+    pub fn live(&self, now_ms: u64) -> usize {
+        self.known.read().values().filter(|owner| owner.life.is_announced(now_ms)).count()
+    }
+}

@@ -1,0 +1,287 @@
+//! The search of one namespace: seeds nominate donors, alignment verifies them.
+
+use super::{
+    align::{Aligner, Span, anchored_run, common_prefix},
+    index::DonorIndex,
+    seeds::{self, SHORT_WINDOW, Seed, WINDOW, count_u32},
+    votes::{Candidate, Hit, Votes, gallop},
+};
+
+/// Comparisons, in the aligner's units, after which no further donor is verified.
+const QUERY_WORK_MAX: usize = 24_576;
+/// Verified at most, of the donors that may continue the prompt further than those with most votes.
+const ANCHORED_MAX: usize = 2;
+/// Donors of one seed looked through for those.
+const ANCHORED_DONORS_MAX: usize = 1_024;
+/// Votes that a donor needs when only short seeds know it.
+const SHORT_VOTES_MIN: u32 = 2;
+/// Verified at most when only short seeds know them: they explain a miss, no more.
+const SHORT_VERIFY_MAX: usize = 2;
+
+/// What to look for.
+#[expect(missing_debug_implementations, reason = "prompts must not reach a log")]
+pub struct Target<'a> {
+    /// The whole prompt.
+    pub tokens: &'a [u32],
+    /// Tokens that the engine has already; spans begin here at the earliest.
+    pub boundary: usize,
+    /// Whether the donor in a slot may serve. Others are dropped before any cut.
+    pub is_eligible: &'a dyn Fn(u32) -> bool,
+    /// Donors compared token by token.
+    pub verify_max: usize,
+}
+
+/// Verified donors, and what finding them took.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// By falling coverage.
+    pub candidates: Vec<Aligned>,
+    pub seeds_ns: u64,
+    pub align_ns: u64,
+}
+
+/// What a donor and the target share, every token compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Aligned {
+    pub slot: u32,
+    /// In target order, disjoint in donor and target, each of at least 16 tokens.
+    pub spans: Vec<Span>,
+    /// Target tokens in spans.
+    pub coverage: u32,
+    /// The longest run that begins exactly at the boundary, whole, also where a span is not.
+    pub anchored: Option<Span>,
+    /// Tokens that donor and target share from their starts.
+    pub identical_from_start: u32,
+    /// Target tokens in runs of 8 to 15; only counted for donors that short seeds alone found.
+    pub short_matches: u32,
+}
+
+/// Room for a search, reused by the next; one per thread.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    seeds: Vec<Seed>,
+    home_cells: Vec<u64>,
+    hits: Vec<Hit>,
+    /// How many of the hits come before the first seed that no donor has.
+    leading: usize,
+    votes: Votes,
+    candidates: Vec<Candidate>,
+    aligner: Aligner,
+    donor: Vec<u32>,
+    anchored: Vec<u32>,
+}
+
+impl DonorIndex {
+    /// Finds the donors that share the most with a target, in bounded time.
+    ///
+    /// `clock` gives nanoseconds from any start.
+    pub fn search(
+        &self,
+        target: &Target<'_>,
+        scratch: &mut Scratch,
+        clock: &dyn Fn() -> u64,
+    ) -> Found {
+        let started = clock();
+        let beyond = target.tokens.get(target.boundary..).unwrap_or(&[]);
+        seeds::sample(beyond, &mut scratch.seeds);
+        self.nominate(target, scratch);
+        let is_short = scratch.candidates.is_empty();
+        if is_short {
+            seeds::sample_short(beyond, &mut scratch.seeds);
+            self.nominate(target, scratch);
+            scratch
+                .candidates
+                .retain(|candidate| candidate.votes >= SHORT_VOTES_MIN);
+        }
+        let nominated = clock();
+        let mut candidates = Vec::new();
+        if !scratch.candidates.is_empty() {
+            scratch.aligner.set_target(target.tokens, target.boundary);
+            if is_short {
+                self.verify_short(target, scratch, &mut candidates);
+            } else {
+                self.verify_best(target, scratch, &mut candidates);
+                self.verify_anchored(target, scratch, &mut candidates);
+            }
+        }
+        candidates.sort_by_key(|aligned| std::cmp::Reverse(aligned.coverage));
+        Found {
+            candidates,
+            seeds_ns: nominated.saturating_sub(started),
+            align_ns: clock().saturating_sub(nominated),
+        }
+    }
+
+    /// Turns the seeds of the target into hits, and the hits into candidates.
+    fn nominate(&self, target: &Target<'_>, scratch: &mut Scratch) {
+        let Scratch {
+            seeds,
+            home_cells,
+            hits,
+            ..
+        } = scratch;
+        home_cells.clear();
+        home_cells.extend(seeds.iter().map(|seed| self.postings.home_cell(seed.key)));
+        hits.clear();
+        let mut leading = None;
+        for (seed, &home_cell) in seeds.iter().zip(home_cells.iter()) {
+            let Some(list) = self.postings.find(seed.key, home_cell) else {
+                leading.get_or_insert(hits.len());
+                continue;
+            };
+            hits.push(Hit {
+                position: count_u32(target.boundary) + seed.position,
+                list,
+                donors: 1,
+                ends: (0, 0),
+            });
+        }
+        scratch.leading = leading.unwrap_or(hits.len());
+        for hit in hits.iter_mut() {
+            let mut single = [0];
+            let slots = self.postings.slots(hit.list, &mut single);
+            if let (Some(&first), Some(&last)) = (slots.first(), slots.last()) {
+                hit.donors = count_u32(slots.len());
+                hit.ends = (first, last);
+            }
+        }
+        let nominated = scratch
+            .votes
+            .nominate(&self.postings, hits, target.is_eligible);
+        scratch.candidates.clear();
+        scratch.candidates.extend_from_slice(nominated);
+    }
+
+    /// Verifies candidates until none left can be better than the best.
+    fn verify_best(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
+        let mut most_hits = 0;
+        for at in 0..scratch.candidates.len() {
+            let Candidate { slot, votes } = scratch.candidates[at];
+            let can_win = votes + votes / 32 >= most_hits;
+            let exhausted = scratch.aligner.work() > QUERY_WORK_MAX;
+            if !can_win || exhausted || out.len() == target.verify_max {
+                break;
+            }
+            if !(target.is_eligible)(slot) {
+                continue;
+            }
+            if let Some(aligned) = self.verify(target, scratch, slot) {
+                most_hits = most_hits.max(hits_inside(&scratch.hits, &aligned.spans));
+                out.push(aligned);
+            }
+        }
+        out.retain(|aligned| aligned.coverage > 0);
+    }
+
+    /// Verifies donors that may continue the prompt further than any verified so far: those that
+    /// have all the first seeds beyond the boundary, one more than any has in a run from there.
+    fn verify_anchored(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
+        let longest = out
+            .iter()
+            .filter_map(|aligned| aligned.anchored)
+            .map(|run| run.target_end());
+        let reached = longest.max().unwrap_or(0);
+        let leading = &scratch.hits[..scratch.leading];
+        let inside = leading.partition_point(|hit| hit.position + count_u32(WINDOW) <= reached);
+        let Some(wanted) = leading.get(..=inside) else {
+            return;
+        };
+        let Some(rarest) = wanted.iter().min_by_key(|hit| hit.donors) else {
+            return;
+        };
+        let Scratch { anchored, .. } = scratch;
+        anchored.clear();
+        let mut single = [0];
+        let slots = self.postings.slots(rarest.list, &mut single);
+        anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
+        for hit in wanted {
+            self.keep_those_with(hit, anchored);
+        }
+        anchored.retain(|&slot| (target.is_eligible)(slot));
+        for hit in &leading[inside + 1..] {
+            let before = anchored.clone();
+            self.keep_those_with(hit, anchored);
+            if anchored.is_empty() {
+                *anchored = before;
+                break;
+            }
+        }
+        let mut verified = 0;
+        for at in 0..scratch.anchored.len() {
+            let slot = scratch.anchored[at];
+            let exhausted = scratch.aligner.work() > QUERY_WORK_MAX;
+            if verified == ANCHORED_MAX || exhausted {
+                break;
+            }
+            if out.iter().any(|aligned| aligned.slot == slot) {
+                continue;
+            }
+            verified += 1;
+            out.extend(
+                self.verify(target, scratch, slot)
+                    .filter(|aligned| aligned.coverage > 0),
+            );
+        }
+    }
+
+    fn keep_those_with(&self, hit: &Hit, donors: &mut Vec<u32>) {
+        let mut single = [0];
+        let mut slots = self.postings.slots(hit.list, &mut single);
+        donors.retain(|&donor| {
+            slots = &slots[gallop(slots, donor)..];
+            slots.first() == Some(&donor)
+        });
+    }
+
+    /// Compares a donor with the target token by token.
+    fn verify(&self, target: &Target<'_>, scratch: &mut Scratch, slot: u32) -> Option<Aligned> {
+        let Scratch { aligner, donor, .. } = scratch;
+        self.tokens(slot)?.unpack_into(donor);
+        let spans = aligner.spans(target.tokens, donor, WINDOW).to_vec();
+        Some(Aligned {
+            slot,
+            coverage: spans.iter().map(|span| span.length).sum(),
+            spans,
+            anchored: anchored_run(target.tokens, donor, target.boundary, WINDOW),
+            identical_from_start: count_u32(common_prefix(target.tokens, donor)),
+            short_matches: 0,
+        })
+    }
+
+    /// Tells how much the donors share that only short seeds know.
+    fn verify_short(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
+        for at in 0..scratch.candidates.len() {
+            let slot = scratch.candidates[at].slot;
+            if out.len() == SHORT_VERIFY_MAX.min(target.verify_max) {
+                break;
+            }
+            if !(target.is_eligible)(slot) {
+                continue;
+            }
+            let Some(mut aligned) = self.verify(target, scratch, slot) else {
+                continue;
+            };
+            let short = scratch
+                .aligner
+                .spans(target.tokens, &scratch.donor, SHORT_WINDOW);
+            let shared: u32 = short.iter().map(|span| span.length).sum();
+            aligned.short_matches = shared.saturating_sub(aligned.coverage);
+            if shared > 0 {
+                out.push(aligned);
+            }
+        }
+    }
+}
+
+/// How many hits lie in spans; both are in target order.
+fn hits_inside(hits: &[Hit], spans: &[Span]) -> u32 {
+    let mut spans = spans.iter().peekable();
+    let inside = hits.iter().filter(|hit| {
+        let end = hit.position + count_u32(WINDOW);
+        while spans.next_if(|span| span.target_end() < end).is_some() {}
+        spans
+            .peek()
+            .is_some_and(|span| span.target_start <= hit.position)
+    });
+    count_u32(inside.count())
+}

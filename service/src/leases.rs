@@ -1,1 +1,0 @@
-//! Leases: the right to use an answer until a deadline.

@@ -1,0 +1,132 @@
+//! The Admin service: what the server holds, and the modes and gates that operators set.
+
+use std::sync::Arc;
+
+use kvatlas_proto::v1::{self, admin_server::Admin};
+use tonic::{Request, Response, Status};
+
+use super::{
+    Core,
+    convert::{
+        self,
+        donors::{gate_overrides, gates_to_wire, mode_to_wire},
+        namespace,
+    },
+    status,
+};
+use crate::donors::{
+    catalog::Shard, gate::GateOverrides, namespace::NamespaceId, record::Settings,
+    writer::NamespaceName,
+};
+
+/// Serves kvatlas.v1.Admin.
+#[derive(Debug, Clone)]
+pub struct AdminService(pub Arc<Core>);
+
+#[tonic::async_trait]
+impl Admin for AdminService {
+    async fn get_status(
+        &self,
+        _request: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::GetStatusResponse>, Status> {
+        let core = &self.0;
+        let now_ms = core.clock.now_ms();
+        let (mode, gates) = core.catalog.rules(None);
+        let leases = core.donor_leases.counts();
+        Ok(Response::new(v1::GetStatusResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            epoch: core.catalog.epoch,
+            uptime_ms: core.clock.uptime_ms(),
+            mode: mode_to_wire(mode).into(),
+            priors: core.priors.len() as u64,
+            donors: core.catalog.donors(),
+            donors_max: core.limits.capacity.donors_max,
+            donor_tokens: core.catalog.tokens(),
+            donor_tokens_max: core.limits.capacity.tokens_max,
+            namespaces: core.catalog.namespaces() as u64,
+            leases_held: leases.held as u64,
+            leases_max: leases.capacity as u64,
+            owners_live: core.catalog.owners.live(now_ms) as u64,
+            calls_in_flight: core.admission.in_flight() as u64,
+            calls_in_flight_max: core.admission.calls_max() as u64,
+            damaged_records: core.damaged_records,
+            gates: Some(gates_to_wire(&gates)),
+            scoring_device: "cpu".to_owned(),
+        }))
+    }
+
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
+        let v1::ListNamespacesRequest { page_size, page_token } = request.into_inner();
+        let size = convert::page_size(page_size)?;
+        let after = if page_token.is_empty() {
+            None
+        } else {
+            let id = NamespaceId::parse(&page_token);
+            Some(id.ok_or_else(|| convert::invalid("page_token", "is not one that a page gave"))?)
+        };
+        let core = &self.0;
+        let mut shards = core.catalog.shards();
+        shards.retain(|shard| after.is_none_or(|after| shard.id > after));
+        let more = shards.len() > size;
+        shards.truncate(size);
+        let next_page_token = shards
+            .last()
+            .filter(|_| more)
+            .map(|shard| shard.id.to_string())
+            .unwrap_or_default();
+        let namespaces = shards.iter().map(|shard| describe(core, shard)).collect();
+        Ok(Response::new(v1::ListNamespacesResponse { namespaces, next_page_token }))
+    }
+
+    async fn set_mode(
+        &self,
+        request: Request<v1::SetModeRequest>,
+    ) -> Result<Response<v1::SetModeResponse>, Status> {
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        let v1::SetModeRequest { namespace, mode, gates } = request.into_inner();
+        let mode = convert::donors::mode(mode)?;
+        let gates = gates.as_ref().map(gate_overrides).transpose()?;
+        let name = match namespace {
+            None => None,
+            Some(selector) => Some(namespace::required(Some(selector))?),
+        };
+        let id = name.as_ref().map(|name| match name {
+            NamespaceName::Id(id) => *id,
+            NamespaceName::Full(namespace) => namespace.id(),
+        });
+        if name.is_none() && mode.is_none() && gates.is_none() {
+            return Err(convert::invalid("mode", "must be given when gates are not"));
+        }
+        let follow = name.is_some();
+        let change = move |old: Settings| Settings {
+            mode: if follow && gates.is_none() { mode } else { mode.or(old.mode) },
+            gates: gates.unwrap_or(GateOverrides::default()).or(&old.gates),
+        };
+        let set = deadline.bound(core.writes.set(name, change)).await?;
+        set.map_err(|refusal| status::write(&refusal))?;
+        let shard = id.and_then(|id| core.catalog.shard(id));
+        let (mode, gates) = core.catalog.rules(shard.as_deref());
+        Ok(Response::new(v1::SetModeResponse {
+            mode: mode_to_wire(mode).into(),
+            gates: Some(gates_to_wire(&gates)),
+        }))
+    }
+}
+
+fn describe(core: &Core, shard: &Shard) -> v1::NamespaceStatus {
+    let (mode, gates) = core.catalog.rules(Some(shard));
+    let donors = shard.read();
+    v1::NamespaceStatus {
+        namespace_id: shard.id.to_string(),
+        namespace: Some(namespace::to_wire(&shard.namespace)),
+        mode: mode_to_wire(mode).into(),
+        mode_is_own: shard.settings.read().mode.is_some(),
+        donors: donors.len() as u64,
+        donor_tokens: donors.tokens(),
+        gates: Some(gates_to_wire(&gates)),
+    }
+}

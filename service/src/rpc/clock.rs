@@ -1,0 +1,136 @@
+//! Time at the edge: a clock that never goes back, and the deadline of each call.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+use tonic::{Status, metadata::MetadataMap};
+
+/// Wall-clock time at the start, plus what has passed since.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    started: Instant,
+    started_unix_ms: u64,
+}
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "read once; from here on time only goes forward")]
+    #[must_use]
+    pub fn start() -> Clock {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        Clock { started: Instant::now(), started_unix_ms }
+    }
+
+    /// Milliseconds since 1970 (UTC).
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        let passed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.started_unix_ms.saturating_add(passed)
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds since the start.
+    #[must_use]
+    pub fn uptime_ms(&self) -> u64 {
+        self.now_ns() / 1_000_000
+    }
+}
+
+/// When a call must have been answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    /// On the clock's nanoseconds.
+    pub at_ns: u64,
+    instant: Instant,
+}
+
+impl Deadline {
+    /// The caller's own, at most `max` away.
+    #[must_use]
+    pub fn of(metadata: &MetadataMap, clock: &Clock, max: Duration) -> Deadline {
+        let given = metadata.get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
+        let budget = given.unwrap_or(max).min(max);
+        let nanos = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
+        Deadline {
+            at_ns: clock.now_ns().saturating_add(nanos),
+            instant: Instant::now() + budget,
+        }
+    }
+
+    /// Waits for `work` until the deadline.
+    pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        tokio::time::timeout_at(self.instant, work)
+            .await
+            .map_err(|_| Status::deadline_exceeded("the call's deadline passed"))
+    }
+
+    /// Refuses when the deadline has passed.
+    pub fn check(&self, clock: &Clock) -> Result<(), Status> {
+        if clock.now_ns() >= self.at_ns {
+            return Err(Status::deadline_exceeded("the call's deadline passed"));
+        }
+        Ok(())
+    }
+}
+
+// As the gRPC protocol spells it: at most eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let unit = text.chars().last()?;
+    let digits = text.strip_suffix(unit)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|d| d.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        'H' => Some(Duration::from_secs(count * 3600)),
+        'M' => Some(Duration::from_secs(count * 60)),
+        'S' => Some(Duration::from_secs(count)),
+        'm' => Some(Duration::from_millis(count)),
+        'u' => Some(Duration::from_micros(count)),
+        'n' => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_spelled_as_the_protocol_says() {
+        for (text, expected) in [
+            ("5m", Some(Duration::from_millis(5))),
+            ("1S", Some(Duration::from_secs(1))),
+            ("2H", Some(Duration::from_secs(7200))),
+            ("3M", Some(Duration::from_secs(180))),
+            ("7u", Some(Duration::from_micros(7))),
+            ("99999999n", Some(Duration::from_nanos(99_999_999))),
+            ("100000000n", None),
+            ("m", None),
+            ("5", None),
+            ("", None),
+            ("-5m", None),
+            ("5x", None),
+        ] {
+            assert_eq!(timeout(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_callers_deadline_cannot_exceed_the_servers() {
+        let clock = Clock::start();
+        let max = Duration::from_secs(1);
+        let mut metadata = MetadataMap::new();
+        let far = Deadline::of(&metadata, &clock, max).at_ns;
+        metadata.insert("grpc-timeout", "9H".parse().unwrap());
+        assert!(Deadline::of(&metadata, &clock, max).at_ns < far + 500_000_000);
+        metadata.insert("grpc-timeout", "0m".parse().unwrap());
+        let deadline = Deadline::of(&metadata, &clock, max);
+        assert!(deadline.check(&clock).is_err());
+    }
+}

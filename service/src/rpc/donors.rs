@@ -1,0 +1,373 @@
+//! The Donors service: look-ups inline, writes through the one writer.
+
+use std::{pin::Pin, sync::Arc};
+
+use kvatlas_proto::v1::{self, donors_server::Donors};
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{
+    Core,
+    clock::Deadline,
+    convert::{self, donors::Lookup, leases as lease_wire, namespace::LookupNamespace},
+    status,
+};
+use crate::donors::{
+    find::{Answer, FindQuery, Finder, Outcome},
+    owners::Announced,
+    vocabulary::{FallbackReason, Mode},
+    writer::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
+};
+
+/// Longer prompts are looked up on a worker thread: they would hold up an async one too long.
+const INLINE_TOKENS_MAX: usize = 32_768;
+/// Registrations of one stream that wait for their acknowledgement.
+const STREAM_PENDING_MAX: usize = 1024;
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// Serves kvatlas.v1.Donors.
+#[derive(Debug, Clone)]
+pub struct DonorsService(pub Arc<Core>);
+
+#[tonic::async_trait]
+impl Donors for DonorsService {
+    async fn find_donor(
+        &self,
+        request: Request<v1::FindDonorRequest>,
+    ) -> Result<Response<v1::FindDonorResponse>, Status> {
+        let deadline = self.0.deadline(request.metadata());
+        find(&self.0, request.into_inner(), deadline).await.map(Response::new)
+    }
+
+    type FindDonorsStream = Answers<v1::FindDonorsResponse>;
+
+    async fn find_donors(
+        &self,
+        request: Request<Streaming<v1::FindDonorsRequest>>,
+    ) -> Result<Response<Self::FindDonorsStream>, Status> {
+        let core = Arc::clone(&self.0);
+        let answers = request.into_inner().then(move |message| {
+            let core = Arc::clone(&core);
+            async move {
+                let v1::FindDonorsRequest { correlation_id, request } = message?;
+                let deadline = core.message_deadline();
+                let found = match core.admission.enter() {
+                    Ok(_permit) => find(&core, request.unwrap_or_default(), deadline).await,
+                    Err(status) => Err(status),
+                };
+                let result = Some(match found {
+                    Ok(answer) => v1::find_donors_response::Result::Answer(answer),
+                    Err(status) => v1::find_donors_response::Result::Error(status::call(&status)),
+                });
+                Ok(v1::FindDonorsResponse { correlation_id, result })
+            }
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn announce_owner(
+        &self,
+        request: Request<v1::AnnounceOwnerRequest>,
+    ) -> Result<Response<v1::AnnounceOwnerResponse>, Status> {
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        let (key, generation, ttl_ms) = convert::donors::announcement(request.into_inner())?;
+        let now_ms = core.clock.now_ms();
+        let until_ms = now_ms + u64::from(ttl_ms);
+        let (owner, announced) = core
+            .catalog
+            .owners
+            .announce(&key, generation, until_ms, now_ms)
+            .map_err(|refusal| status::owner(&refusal))?;
+        let dropped_donors = match announced {
+            Announced::Renewed => 0,
+            // Their leases are stale already: the generation has changed.
+            Announced::Began => {
+                let older = Removal::OlderThan(key, generation);
+                let removed = deadline.bound(core.writes.remove(older)).await?;
+                removed.map_err(|refusal| status::write(&refusal))?
+            }
+        };
+        Ok(Response::new(v1::AnnounceOwnerResponse {
+            epoch: core.catalog.epoch,
+            dropped_donors,
+            held_donors: owner.donors.load(std::sync::atomic::Ordering::Relaxed),
+            ttl_ms,
+        }))
+    }
+
+    async fn register_donor(
+        &self,
+        request: Request<v1::RegisterDonorRequest>,
+    ) -> Result<Response<v1::RegisterDonorResponse>, Status> {
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        let donor = convert::donors::registration(request.into_inner(), core.clock.now_ms())?;
+        let pending = core.writes.try_register(donor).map_err(|refusal| status::write(&refusal))?;
+        let registered = deadline.bound(settled(core, pending)).await??;
+        Ok(Response::new(convert::donors::registered(registered)))
+    }
+
+    type RegisterDonorsStream = Answers<v1::RegisterDonorsResponse>;
+
+    async fn register_donors(
+        &self,
+        request: Request<Streaming<v1::RegisterDonorsRequest>>,
+    ) -> Result<Response<Self::RegisterDonorsStream>, Status> {
+        let core = Arc::clone(&self.0);
+        let (sender, receiver) = mpsc::channel(STREAM_PENDING_MAX);
+        let messages = request.into_inner();
+        let reader = Arc::clone(&self.0);
+        // Ends with the stream: the receiver goes when the call does.
+        self.0.supervisor.task("register-stream", queue_all(reader, messages, sender));
+        let answers = ReceiverStream::new(receiver).then(move |(correlation_id, queued)| {
+            let core = Arc::clone(&core);
+            async move {
+                let settled = match queued {
+                    Queued::Refused(status) => Err(status),
+                    Queued::Broken(status) => return Err(status),
+                    Queued::Pending(pending) => settled(&core, pending).await,
+                };
+                let result = Some(match settled {
+                    Ok(registered) => v1::register_donors_response::Result::Acknowledged(
+                        convert::donors::registered(registered),
+                    ),
+                    Err(status) => {
+                        v1::register_donors_response::Result::Refused(status::call(&status))
+                    }
+                });
+                Ok(v1::RegisterDonorsResponse { correlation_id, result })
+            }
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn remove_donors(
+        &self,
+        request: Request<v1::RemoveDonorsRequest>,
+    ) -> Result<Response<v1::RemoveDonorsResponse>, Status> {
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        let removal = convert::donors::removal(request.into_inner())?;
+        match deadline.bound(core.writes.remove(removal)).await? {
+            Ok(removed) => Ok(Response::new(v1::RemoveDonorsResponse { removed })),
+            // Nothing is known of the namespace, so nothing of it is left.
+            Err(WriteRefusal::UnknownNamespace) => {
+                Ok(Response::new(v1::RemoveDonorsResponse { removed: 0 }))
+            }
+            Err(refusal) => Err(status::write(&refusal)),
+        }
+    }
+
+    async fn report_reuse(
+        &self,
+        request: Request<v1::ReportReuseRequest>,
+    ) -> Result<Response<v1::ReportReuseResponse>, Status> {
+        let v1::ReportReuseRequest {
+            request_id,
+            holder,
+            lease_id,
+            provenance,
+            reason,
+            tokens_loaded,
+            invalid_blocks,
+        } = request.into_inner();
+        let core = &self.0;
+        convert::check_length("request_id", &request_id, 0, convert::donors::ID_BYTES_MAX)?;
+        let reason = convert::donors::reason(reason)?;
+        let released = if lease_id.is_empty() {
+            false
+        } else {
+            lease_wire::check_lease_id(&lease_id)?;
+            lease_wire::check_holder(&holder)?;
+            core.donor_leases.release(core.clock.now_ms(), &lease_id, &holder).0
+        };
+        let metrics = &core.metrics;
+        match v1::ReuseProvenance::try_from(provenance) {
+            Ok(v1::ReuseProvenance::ExactLocalPrefixHit) => {}
+            Ok(v1::ReuseProvenance::ExactExternalHit | v1::ReuseProvenance::RequestOnlyReuse) => {
+                metrics.materialize_success.inc();
+                metrics.tokens_loaded.observe(f64::from(tokens_loaded));
+            }
+            Ok(v1::ReuseProvenance::CandidateRejected) => {
+                metrics.materialize_failed.inc();
+            }
+            Ok(v1::ReuseProvenance::FallbackRecompute) => {
+                metrics.materialize_recompute.inc();
+            }
+            Ok(v1::ReuseProvenance::Unspecified) | Err(_) => {
+                return Err(convert::invalid("provenance", "must be given"));
+            }
+        }
+        metrics.invalid_blocks.inc_by(u64::from(invalid_blocks));
+        if let Some(reason) = reason {
+            metrics.reuse_reasons.inc(reason);
+        }
+        Ok(Response::new(v1::ReportReuseResponse { released }))
+    }
+}
+
+// Converts, looks up, records, converts back.
+async fn find(
+    core: &Arc<Core>,
+    request: v1::FindDonorRequest,
+    deadline: Deadline,
+) -> Result<v1::FindDonorResponse, Status> {
+    let started_ns = core.clock.now_ns();
+    core.metrics.lookup_requests.inc();
+    let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms)
+        .inspect_err(|_| drop(core.metrics.lookup_errors.inc()))?;
+    let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
+    let answer = if lookup.tokens.len() > INLINE_TOKENS_MAX {
+        find_on_worker(core, lookup, deadline).await
+    } else {
+        find_now(core, &lookup, deadline)
+    };
+    record(core, &answer);
+    Ok(convert::donors::answer(&answer, core.clock.now_ms(), decode_ns))
+}
+
+fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
+    let namespace = match &lookup.namespace {
+        LookupNamespace::Known(id) => *id,
+        LookupNamespace::Incomplete(field) => {
+            core.metrics.cross_namespace_rejected.inc();
+            let (mode, _) = core.catalog.rules(None);
+            let detail = format!("{field} is empty");
+            return Arc::new(Answer::miss(FallbackReason::NamespaceMismatch, detail, mode));
+        }
+    };
+    let clock_ns = || core.clock.now_ns();
+    let finder = Finder {
+        catalog: &core.catalog,
+        leases: &core.donor_leases,
+        repeats: &core.repeats,
+        clock_ns: &clock_ns,
+        now_ms: core.clock.now_ms(),
+        deadline_ns: deadline.at_ns,
+    };
+    let query = FindQuery {
+        tokens: &lookup.tokens,
+        exact_prefix_tokens: lookup.exact_prefix_tokens,
+        request_id: &lookup.request_id,
+        holder: &lookup.holder,
+        readable_store_ids: &lookup.readable_store_ids,
+        gates: lookup.gates,
+        accept_spans: lookup.accept_spans,
+        asynchronous_load: lookup.asynchronous_load,
+        minimum_tier: lookup.minimum_tier,
+        explain: lookup.explain,
+        lease_ttl_ms: lookup.lease_ttl_ms,
+    };
+    finder.find(&query, namespace)
+}
+
+async fn find_on_worker(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc<Answer> {
+    core.metrics.lookup_deferred.inc();
+    let (mode, _) = core.catalog.rules(None);
+    let miss = |reason, detail: &str| Arc::new(Answer::miss(reason, detail, mode));
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    let worker_core = Arc::clone(core);
+    let queued = core.finders.submit(move || {
+        // A caller that has gone needs no answer.
+        let _gone = reply.send(find_now(&worker_core, &lookup, deadline));
+    });
+    if queued.is_err() {
+        return miss(FallbackReason::ProviderError, "the queue for long prompts is full");
+    }
+    match deadline.bound(answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => miss(FallbackReason::ProviderError, "the server is stopping"),
+        Err(_) => miss(FallbackReason::ProviderTimeout, "the deadline passed in the queue"),
+    }
+}
+
+fn record(core: &Core, answer: &Answer) {
+    let metrics = &core.metrics;
+    let seconds = |ns: u64| std::time::Duration::from_nanos(ns).as_secs_f64();
+    metrics.lookup_seconds.observe(seconds(answer.timings.total_ns));
+    if answer.timings.seeds_ns > 0 {
+        metrics.stage_seeds_seconds.observe(seconds(answer.timings.seeds_ns));
+        metrics.stage_align_seconds.observe(seconds(answer.timings.align_ns));
+        metrics.stage_gate_seconds.observe(seconds(answer.timings.gate_ns));
+    }
+    if answer.outcome == Outcome::Miss {
+        if let Some(reason) = answer.reason {
+            metrics.lookup_misses.inc(reason);
+            if matches!(
+                reason,
+                FallbackReason::LowSimilarity
+                    | FallbackReason::LowReuseTokens
+                    | FallbackReason::DonorStale
+                    | FallbackReason::NotBlockAligned
+                    | FallbackReason::NotPrefixAnchored
+            ) {
+                metrics.lookup_rejected.inc(reason);
+            }
+        }
+        return;
+    }
+    metrics.lookup_hits.inc();
+    if answer.lease.is_some() && !answer.repeated && answer.mode == Mode::Materialize {
+        metrics.materialize_requests.inc();
+    }
+    if let Some(found) = &answer.found {
+        let offered = found.worth.prefix.map_or(found.worth.verified_tokens, |p| p.tokens);
+        metrics.external_tokens_reported.observe(f64::from(offered));
+        metrics.similarity.observe(f64::from(found.worth.similarity));
+        metrics.reuse_ratio.observe(f64::from(found.worth.reuse_ratio));
+    }
+}
+
+#[derive(Debug)]
+enum Queued {
+    Pending(PendingRegistration),
+    Refused(Status),
+    /// The stream itself is at an end.
+    Broken(Status),
+}
+
+async fn queue_all(
+    core: Arc<Core>,
+    mut messages: Streaming<v1::RegisterDonorsRequest>,
+    sender: mpsc::Sender<(u64, Queued)>,
+) {
+    loop {
+        let (correlation_id, queued) = match messages.message().await {
+            Ok(None) => return,
+            Err(status) => (0, Queued::Broken(status)),
+            Ok(Some(v1::RegisterDonorsRequest { correlation_id, request })) => {
+                (correlation_id, queue_one(&core, request.unwrap_or_default()).await)
+            }
+        };
+        let is_last = matches!(queued, Queued::Broken(_));
+        if sender.send((correlation_id, queued)).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+async fn queue_one(core: &Core, request: v1::RegisterDonorRequest) -> Queued {
+    let donor = match convert::donors::registration(request, core.clock.now_ms()) {
+        Ok(donor) => donor,
+        Err(status) => return Queued::Refused(status),
+    };
+    match core.writes.register_when_free(donor).await {
+        Ok(pending) => Queued::Pending(pending),
+        Err(refusal) => Queued::Refused(status::write(&refusal)),
+    }
+}
+
+async fn settled(core: &Core, pending: PendingRegistration) -> Result<Registered, Status> {
+    let registered = pending
+        .await
+        .map_err(|_| status::write(&WriteRefusal::Stopping))?
+        .map_err(|refusal| status::write(&refusal))?;
+    if matches!(registered.admission, Admission::Added | Admission::Replaced) {
+        core.metrics.donor_registrations.inc();
+    }
+    core.metrics.donor_evictions.inc_by(u64::from(registered.evicted));
+    Ok(registered)
+}

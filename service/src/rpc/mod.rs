@@ -1,0 +1,106 @@
+//! gRPC at the edge: the only place that knows generated types, `Status` or metadata.
+//!
+//! A handler is five moves: convert, admit and set the deadline, call, record, convert back.
+
+pub mod admin;
+pub mod admission;
+pub mod clock;
+pub mod convert;
+pub mod donors;
+pub mod events;
+pub mod leases;
+pub mod routing;
+pub mod status;
+pub mod upload;
+
+use std::{sync::Arc, time::Duration};
+
+use kvatlas_proto::v1;
+use tonic::{metadata::MetadataMap, service::Routes};
+
+use self::{
+    admission::Admission,
+    clock::{Clock, Deadline},
+};
+use crate::{
+    donors::{
+        catalog::Catalog,
+        repeats::Repeats,
+        writer::{Capacity, Writes},
+    },
+    leases::{DonorLeases, ManifestLeases},
+    routing::priors::Priors,
+    supervise::{Supervisor, Workers},
+    telemetry::metrics::Metrics,
+};
+
+/// What the handlers work with.
+#[derive(Debug)]
+pub struct Core {
+    pub priors: Arc<Priors>,
+    pub catalog: Arc<Catalog>,
+    pub writes: Writes,
+    pub donor_leases: DonorLeases,
+    pub manifest_leases: ManifestLeases,
+    pub repeats: Repeats,
+    /// For prior imports.
+    pub importers: Workers,
+    /// For look-ups of long prompts.
+    pub finders: Workers,
+    pub supervisor: Supervisor,
+    pub metrics: Metrics,
+    pub admission: Admission,
+    pub clock: Clock,
+    pub limits: Limits,
+    /// Records that could not be read at the start.
+    pub damaged_records: u64,
+}
+
+/// What the operator set.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub message_bytes_max: usize,
+    pub prior_bytes_max: u64,
+    pub call_max: Duration,
+    /// Milliseconds, when the request names none.
+    pub lease_ttl_ms: u32,
+    pub capacity: Capacity,
+}
+
+impl Core {
+    /// The deadline of a call.
+    #[must_use]
+    pub fn deadline(&self, metadata: &MetadataMap) -> Deadline {
+        Deadline::of(metadata, &self.clock, self.limits.call_max)
+    }
+
+    /// The deadline of one message of a stream: the stream's own is for all of them.
+    #[must_use]
+    pub fn message_deadline(&self) -> Deadline {
+        Deadline::of(&MetadataMap::new(), &self.clock, self.limits.call_max)
+    }
+}
+
+/// Every kvatlas.v1 service and reflection, for one listener.
+pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Error> {
+    let max = core.limits.message_bytes_max;
+    let routing = routing::RoutingService(Arc::clone(core));
+    let donors = donors::DonorsService(Arc::clone(core));
+    let leases = leases::LeasesService(Arc::clone(core));
+    let admin = admin::AdminService(Arc::clone(core));
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(kvatlas_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    Ok(Routes::new(
+        v1::routing_server::RoutingServer::new(routing).max_decoding_message_size(max),
+    )
+    .add_service(v1::donors_server::DonorsServer::new(donors).max_decoding_message_size(max))
+    .add_service(v1::leases_server::LeasesServer::new(leases))
+    .add_service(v1::events_server::EventsServer::new(events::EventsService))
+    .add_service(v1::admin_server::AdminServer::new(admin))
+    // grpcurl before 1.9 and Python speak only the older one.
+    .add_service(reflection().build_v1()?)
+    .add_service(reflection().build_v1alpha()?))
+}

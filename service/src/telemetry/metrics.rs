@@ -1,0 +1,240 @@
+//! Counters and histograms, with every handle bound once at the start.
+
+use std::sync::Arc;
+
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use crate::donors::vocabulary::FallbackReason;
+
+/// Geometric: 10 us to about 10 s.
+const LATENCY_BUCKETS: (f64, f64, u16) = (1e-5, 2.0, 21);
+/// Geometric: 16 tokens to about half a million.
+const TOKEN_BUCKETS: (f64, f64, u16) = (16.0, 2.0, 16);
+const SHARE_BUCKETS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
+type Labels = [(&'static str, &'static str); 1];
+
+/// One counter for each reason of the closed vocabulary.
+#[derive(Debug, Clone)]
+pub struct ByReason([Counter; FallbackReason::ALL.len()]);
+
+impl ByReason {
+    fn bind(family: &Family<Labels, Counter>) -> ByReason {
+        ByReason(FallbackReason::ALL.map(|reason| {
+            family.get_or_create(&[("reason", reason.as_str())]).clone()
+        }))
+    }
+
+    pub fn inc(&self, reason: FallbackReason) {
+        let place = FallbackReason::ALL.iter().position(|each| *each == reason);
+        if let Some(counter) = place.and_then(|place| self.0.get(place)) {
+            counter.inc();
+        }
+    }
+}
+
+/// Every metric that the service keeps. Cloning shares them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+
+    pub lookup_requests: Counter,
+    pub lookup_hits: Counter,
+    pub lookup_misses: ByReason,
+    /// Look-ups whose candidates the gates turned down.
+    pub lookup_rejected: ByReason,
+    pub lookup_errors: Counter,
+    /// Look-ups that were handed to a worker thread since their prompt is long.
+    pub lookup_deferred: Counter,
+    pub cross_namespace_rejected: Counter,
+    pub materialize_requests: Counter,
+    pub materialize_success: Counter,
+    pub materialize_recompute: Counter,
+    pub materialize_failed: Counter,
+    pub reuse_reasons: ByReason,
+    pub invalid_blocks: Counter,
+    pub donor_registrations: Counter,
+    pub donor_evictions: Counter,
+
+    pub lookup_seconds: Histogram,
+    pub stage_seeds_seconds: Histogram,
+    pub stage_align_seconds: Histogram,
+    pub stage_gate_seconds: Histogram,
+    pub external_tokens_reported: Histogram,
+    pub tokens_loaded: Histogram,
+    pub similarity: Histogram,
+    pub reuse_ratio: Histogram,
+
+    pub manifests: Counter,
+    pub manifest_misses: Counter,
+    pub manifest_errors: Counter,
+    pub priors_put: Counter,
+    pub calls_refused: Counter,
+}
+
+impl Metrics {
+    /// Registers everything; `epoch` is the service's restart counter.
+    #[must_use]
+    pub fn new(epoch: u64) -> Metrics {
+        let mut registry = Registry::default();
+        let info = ConstGauge::new(1_i64);
+        let build = registry.sub_registry_with_label(("version".into(), env!("CARGO_PKG_VERSION").into()));
+        build.register("kvatlas_build", "Version of the running service", info);
+        let epoch = ConstGauge::new(i64::try_from(epoch).unwrap_or(i64::MAX));
+        registry.register("kvatlas_epoch", "Restart counter of the service", epoch);
+        let r = &mut registry;
+        let latency = |r: &mut Registry, name: &str, help: &str| {
+            let (start, factor, length) = LATENCY_BUCKETS;
+            let buckets = prometheus_client::metrics::histogram::exponential_buckets(
+                start, factor, length,
+            );
+            let histogram = Histogram::new(buckets);
+            r.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+            histogram
+        };
+        let stages = Family::<Labels, Histogram>::new_with_constructor(|| {
+            let (start, factor, length) = LATENCY_BUCKETS;
+            Histogram::new(prometheus_client::metrics::histogram::exponential_buckets(
+                start, factor, length,
+            ))
+        });
+        r.register_with_unit(
+            "semantic_lookup_stage",
+            "Time spent in each stage of a donor look-up",
+            Unit::Seconds,
+            stages.clone(),
+        );
+        let stage = |name| stages.get_or_create(&[("stage", name)]).clone();
+        Metrics {
+            lookup_requests: counter(r, "semantic_lookup_requests", "Donor look-ups"),
+            lookup_hits: counter(r, "semantic_lookup_hits", "Look-ups that nominated a donor"),
+            lookup_misses: by_reason(r, "semantic_lookup_misses", "Look-ups without a donor"),
+            lookup_rejected: by_reason(
+                r,
+                "semantic_lookup_rejected",
+                "Look-ups whose candidates were turned down",
+            ),
+            lookup_errors: counter(r, "semantic_lookup_errors", "Look-ups that were malformed"),
+            lookup_deferred: counter(
+                r,
+                "semantic_lookup_deferred",
+                "Look-ups handed to a worker thread for their length",
+            ),
+            cross_namespace_rejected: counter(
+                r,
+                "semantic_lookup_cross_namespace_rejected",
+                "Look-ups without a complete and known namespace",
+            ),
+            materialize_requests: counter(
+                r,
+                "semantic_materialize_requests",
+                "Nominations that were given a lease",
+            ),
+            materialize_success: counter(
+                r,
+                "semantic_materialize_success",
+                "Reports of external tokens that were used",
+            ),
+            materialize_recompute: counter(
+                r,
+                "semantic_materialize_recompute",
+                "Reports of a fall-back to prefill",
+            ),
+            materialize_failed: counter(
+                r,
+                "semantic_materialize_failed",
+                "Reports of candidates that were rejected or failed to load",
+            ),
+            reuse_reasons: by_reason(r, "semantic_reuse_reported", "Reasons that engines reported"),
+            invalid_blocks: counter(
+                r,
+                "semantic_invalid_blocks",
+                "Blocks that engines reported as invalid",
+            ),
+            donor_registrations: counter(
+                r,
+                "semantic_donor_registrations",
+                "Donors that were added or replaced",
+            ),
+            donor_evictions: counter(r, "semantic_donor_evictions", "Donors that made room"),
+            lookup_seconds: latency(r, "semantic_lookup_latency", "Time to answer a look-up"),
+            stage_seeds_seconds: stage("seeds"),
+            stage_align_seconds: stage("align"),
+            stage_gate_seconds: stage("gate"),
+            external_tokens_reported: tokens(
+                r,
+                "semantic_external_tokens_reported",
+                "Tokens beyond the exact prefix that an answer offered",
+            ),
+            tokens_loaded: tokens(
+                r,
+                "semantic_tokens_loaded",
+                "Tokens that an engine reported as loaded",
+            ),
+            similarity: share(r, "semantic_similarity", "Similarity of nominated donors"),
+            reuse_ratio: share(r, "semantic_reuse_ratio", "Reuse ratio of nominated donors"),
+            manifests: counter(r, "kvatlas_manifests", "Manifests given"),
+            manifest_misses: counter(r, "kvatlas_manifest_misses", "Prefixes without a prior"),
+            manifest_errors: counter(r, "kvatlas_manifest_errors", "Manifest calls refused"),
+            priors_put: counter(r, "kvatlas_priors_put", "Priors imported"),
+            calls_refused: counter(
+                r,
+                "kvatlas_calls_refused",
+                "Calls refused since too many were in flight",
+            ),
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// The text exposition, followed by gauges that are read when asked for.
+    #[must_use]
+    pub fn render(&self, gauges: &[(&str, &str, u64)]) -> String {
+        let mut text = String::new();
+        if encode(&mut text, &self.registry).is_err() {
+            // Writing to a String cannot fail; an empty page shows it if it ever does.
+            text.clear();
+        }
+        let end = "# EOF\n";
+        if text.ends_with(end) {
+            text.truncate(text.len() - end.len());
+        }
+        for (name, help, value) in gauges {
+            text.push_str(&format!(
+                "# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value}\n"
+            ));
+        }
+        text.push_str(end);
+        text
+    }
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+fn by_reason(registry: &mut Registry, name: &str, help: &str) -> ByReason {
+    let family = Family::<Labels, Counter>::default();
+    registry.register(name, help, family.clone());
+    ByReason::bind(&family)
+}
+
+fn tokens(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let (start, factor, length) = TOKEN_BUCKETS;
+    let histogram = Histogram::new(prometheus_client::metrics::histogram::exponential_buckets(
+        start, factor, length,
+    ));
+    registry.register(name, help, histogram.clone());
+    histogram
+}
+
+fn share(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let histogram = Histogram::new(SHARE_BUCKETS);
+    registry.register(name, help, histogram.clone());
+    histogram
+}
