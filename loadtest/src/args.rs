@@ -2,8 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use crate::kvatlas::config::ServeArgs;
 use clap::{Args, Parser, Subcommand};
+use kvatlas::config::ServeArgs;
 
 use crate::prior::PriorShape;
 

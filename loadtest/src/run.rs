@@ -38,8 +38,7 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
         }
         Command::ServeChild(args) => {
             end_with_parent()?;
-            crate::kvatlas::app::serve(*args)
-                .map_err(|error| LoadtestError::Serve(error.to_string()))
+            kvatlas::app::serve(&args).map_err(|error| LoadtestError::Serve(error.to_string()))
         }
     }
 }

@@ -180,3 +180,136 @@ impl Caller for FindCaller {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kvatlas_proto::v1::{DonorMatch, Span};
+
+    use super::*;
+    use crate::prompts::{Donor, Group};
+
+    fn donor(tokens: Vec<u32>) -> Donor {
+        Donor {
+            group: Group::Plain,
+            tokens,
+            pieces: Vec::new(),
+            body_start: 0,
+        }
+    }
+
+    /// Donor 0 has all of the target, donor 1 has 70 of its 100 tokens, donor 2 nothing.
+    fn set() -> DonorSet {
+        let donors = [
+            (0..100).collect(),
+            (0..70).chain(900..930).collect(),
+            (800..900).collect(),
+        ];
+        DonorSet {
+            donors: donors.map(donor).into(),
+            tokens_each: 100,
+            preamble: Vec::new(),
+            preamble_pieces: Vec::new(),
+        }
+    }
+
+    fn question(class: Class) -> Question {
+        Question {
+            class,
+            tokens: (0..100).collect(),
+            best: 100,
+            request: Bytes::new(),
+        }
+    }
+
+    fn hit(donor_id: &str, length: u32) -> FindDonorResponse {
+        FindDonorResponse {
+            outcome: FindOutcome::Prefix.into(),
+            r#match: Some(DonorMatch {
+                donor_id: donor_id.to_owned(),
+                spans: vec![Span {
+                    donor_start: 0,
+                    target_start: 0,
+                    length,
+                    tier: 0,
+                }],
+                ..DonorMatch::default()
+            }),
+            ..FindDonorResponse::default()
+        }
+    }
+
+    fn miss() -> FindDonorResponse {
+        FindDonorResponse {
+            outcome: FindOutcome::Miss.into(),
+            ..FindDonorResponse::default()
+        }
+    }
+
+    fn check(class: Class, answer: &FindDonorResponse) -> (bool, u64, u64, u64) {
+        let judged = question(class).judge(answer, &set()).unwrap();
+        (
+            judged.right,
+            judged.reported,
+            judged.covered,
+            judged.false_spans,
+        )
+    }
+
+    #[test]
+    fn the_best_donor_is_right_and_a_worse_one_is_not() {
+        assert_eq!(
+            check(Class::Wrapper, &hit("loadtest-0", 100)),
+            (true, 100, 100, 0)
+        );
+        assert_eq!(
+            check(Class::Wrapper, &hit("loadtest-1", 70)),
+            (false, 70, 70, 0)
+        );
+        assert_eq!(check(Class::Wrapper, &miss()), (false, 0, 0, 0));
+    }
+
+    #[test]
+    fn a_span_that_is_not_there_is_counted() {
+        assert_eq!(
+            check(Class::Wrapper, &hit("loadtest-1", 71)),
+            (false, 71, 70, 1)
+        );
+        assert_eq!(
+            check(Class::Wrapper, &hit("loadtest-2", 100)),
+            (false, 100, 0, 1)
+        );
+    }
+
+    #[test]
+    fn only_a_miss_is_right_for_a_negative() {
+        assert_eq!(check(Class::Negative, &miss()), (true, 0, 0, 0));
+        assert_eq!(
+            check(Class::Negative, &hit("loadtest-0", 100)),
+            (false, 100, 100, 0)
+        );
+    }
+
+    #[test]
+    fn an_answer_that_contradicts_itself_is_an_error() {
+        let without_match = FindDonorResponse {
+            r#match: None,
+            ..hit("loadtest-0", 100)
+        };
+        let with_match = FindDonorResponse {
+            outcome: FindOutcome::Miss.into(),
+            ..hit("loadtest-0", 100)
+        };
+        let bad = [
+            without_match,
+            with_match,
+            FindDonorResponse::default(),
+            hit("loadtest-3", 16),
+        ];
+        for answer in bad {
+            assert!(
+                question(Class::Wrapper).judge(&answer, &set()).is_err(),
+                "{answer:?}"
+            );
+        }
+    }
+}

@@ -235,3 +235,49 @@ fn checked(asked: &[Asked], answer: &StreamAnswer) -> Result<Told, String> {
         (None, None) => Err("neither an answer nor an error".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kvatlas_proto::v1::GetManifestResponse;
+
+    use super::*;
+    use crate::{prior::PriorShape, random::Random};
+
+    fn asked() -> Asked {
+        let shape = PriorShape {
+            layers: 1,
+            kv_heads: 2,
+            blocks: 64,
+        };
+        let [top_k, _production] = Asked::about(&TestPrior::new(0, shape, &mut Random::new(1)));
+        top_k
+    }
+
+    /// An answer as a server encodes it, after a change.
+    fn check(change: impl FnOnce(&mut GetManifestResponse)) -> Result<Told, String> {
+        let asked = asked();
+        let mut answer = GetManifestResponse {
+            block_indices: asked.blocks.clone(),
+            total_blocks: 64,
+            effective_k: 16,
+            algorithm: "loadtest".to_owned(),
+            policy: "top-k".to_owned(),
+            prior_generation: 3,
+            ..GetManifestResponse::default()
+        };
+        change(&mut answer);
+        let seen = ManifestAnswer::decode(answer.encode_to_vec().as_slice()).unwrap();
+        asked.check(&seen)
+    }
+
+    #[test]
+    fn the_right_answer_passes_and_every_wrong_one_is_noticed() {
+        assert_eq!(check(|_| {}), Ok(Told::default()));
+        assert!(check(|answer| answer.block_indices.swap(0, 1)).is_err());
+        assert!(check(|answer| answer.block_indices.truncate(15)).is_err());
+        assert!(check(|answer| answer.block_indices[15] = 63).is_err());
+        assert!(check(|answer| answer.total_blocks = 65).is_err());
+        assert!(check(|answer| answer.effective_k = 15).is_err());
+        assert!(check(|answer| answer.prior_generation = 0).is_err());
+    }
+}
