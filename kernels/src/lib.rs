@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Kernels over block scores. Each fast version has a scalar twin that is its specification.
+
+mod pool;
+mod rank;
+mod scores;
+
+pub use pool::{Pooling, pool, pool_scalar};
+pub use rank::{Score, rank, rank_rows, rank_scalar};
+pub use scores::Scores;

@@ -9,7 +9,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{net::UnixListener, signal::unix::SignalKind, sync::watch};
+use tokio::{
+    net::UnixListener,
+    signal::unix::SignalKind,
+    sync::{Semaphore, watch},
+};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -23,7 +27,7 @@ use crate::{
         writer::{Capacity, Writer},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::priors::{Priors, PriorsError},
+    routing::priors::Priors,
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -42,6 +46,8 @@ const STREAMS_MAX: u32 = 1024;
 /// Prior imports at a time, and how many may wait.
 const IMPORTERS: usize = 1;
 const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
+/// Prior files in memory at a time.
+const UPLOADS_MAX: usize = 8;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
@@ -53,8 +59,6 @@ const TICK: Duration = Duration::from_secs(1);
 pub enum AppError {
     #[error("{0}")]
     Store(#[from] StoreError),
-    #[error("{0}")]
-    Priors(#[from] PriorsError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -86,7 +90,10 @@ pub fn serve(args: &ServeArgs) -> Result<(), AppError> {
     logs::init(&args.log, args.log_format)?;
     run(args, announce, async {
         let signal = |kind| tokio::signal::unix::signal(kind);
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        match (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) {
             (Ok(mut terminate), Ok(mut interrupt)) => {
                 tokio::select! {
                     _ = terminate.recv() => {}
@@ -116,7 +123,10 @@ pub fn start(args: ServeArgs) -> Result<RunningServer, AppError> {
         let _gone = ready.send(bound.clone());
         Ok(())
     };
-    #[expect(clippy::disallowed_methods, reason = "the server's own thread; its end is joined")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the server's own thread; its end is joined"
+    )]
     let thread = std::thread::Builder::new()
         .name("kvatlas-server".to_owned())
         .spawn(move || {
@@ -174,7 +184,9 @@ fn announce(bound: &Bound) -> Result<(), AppError> {
     let grpc: Vec<_> = bound.grpc.iter().map(ToString::to_string).collect();
     let line = serde_json::json!({ "grpc": grpc, "http": bound.http.to_string() });
     let mut out = io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(AppError::Announce)
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(AppError::Announce)
 }
 
 fn run(
@@ -201,13 +213,22 @@ async fn live(
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
     let http = listen_http(args.http_listen).await?;
-    let http_bound = http.local_addr().map_err(|error| listen_error(args.http_listen, error))?;
+    let http_bound = http
+        .local_addr()
+        .map_err(|error| listen_error(args.http_listen, error))?;
     let pages = pages(&core_seen, &stage_seen);
     supervisor.task("http", serve_http(http, pages, stage_seen.clone()));
 
-    let listeners: Vec<_> = args.listen.iter().map(Listener::bind).collect::<Result<_, _>>()?;
+    let listeners: Vec<_> = args
+        .listen
+        .iter()
+        .map(Listener::bind)
+        .collect::<Result<_, _>>()?;
     let bound = Bound {
-        grpc: listeners.iter().map(Listener::address).collect::<Result<_, _>>()?,
+        grpc: listeners
+            .iter()
+            .map(Listener::address)
+            .collect::<Result<_, _>>()?,
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
@@ -223,7 +244,10 @@ async fn live(
         let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
         servers.spawn(serving);
     }
-    supervisor.task("tick", tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()));
+    supervisor.task(
+        "tick",
+        tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()),
+    );
     stage.send_replace(Stage::Ready);
     tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
     on_ready(&bound)?;
@@ -266,8 +290,10 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         mode_is_given: args.mode.is_some(),
         gates: args.gates.into(),
     };
-    let capacity =
-        Capacity { donors_max: args.donors_max, tokens_max: args.donor_tokens_max };
+    let capacity = Capacity {
+        donors_max: args.donors_max,
+        tokens_max: args.donor_tokens_max,
+    };
     let (writer, writes, catalog, loaded) = Writer::open(Arc::clone(&store), defaults, capacity)?;
     let damaged_records = report.damaged + priors_loaded.damaged + loaded.damaged;
     tracing::info!(
@@ -286,6 +312,7 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
     let core = Core {
+        store: Arc::clone(&store),
         priors: Arc::new(priors),
         catalog,
         writes,
@@ -293,6 +320,7 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         manifest_leases: ManifestLeases::new(store.epoch(), key),
         repeats: Repeats::new(args.leases_max),
         importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
+        uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
@@ -307,7 +335,10 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         },
         damaged_records,
     };
-    Ok(Parts { core: Arc::new(core), writer: writer.map_err(AppError::Thread)? })
+    Ok(Parts {
+        core: Arc::new(core),
+        writer: writer.map_err(AppError::Thread)?,
+    })
 }
 
 // Lets queued work finish; the writer ends when the last way to it is gone.
@@ -374,11 +405,15 @@ impl Listener {
             .add_routes(routes);
         match self {
             Listener::Tcp(incoming) => {
-                router.serve_with_incoming_shutdown(incoming, draining(stage)).await
+                router
+                    .serve_with_incoming_shutdown(incoming, draining(stage))
+                    .await
             }
             Listener::Unix(listener, path) => {
                 let incoming = UnixListenerStream::new(listener);
-                let served = router.serve_with_incoming_shutdown(incoming, draining(stage)).await;
+                let served = router
+                    .serve_with_incoming_shutdown(incoming, draining(stage))
+                    .await;
                 remove_dead_socket(&path);
                 served
             }
@@ -400,11 +435,16 @@ async fn draining(mut stage: watch::Receiver<Stage>) {
 }
 
 async fn listen_http(address: SocketAddr) -> Result<tokio::net::TcpListener, AppError> {
-    tokio::net::TcpListener::bind(address).await.map_err(|error| listen_error(address, error))
+    tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(|error| listen_error(address, error))
 }
 
 fn listen_error(address: impl std::fmt::Display, error: io::Error) -> AppError {
-    AppError::Listen { address: address.to_string(), error }
+    AppError::Listen {
+        address: address.to_string(),
+        error,
+    }
 }
 
 async fn serve_http(
@@ -412,7 +452,9 @@ async fn serve_http(
     pages: Pages,
     stage: watch::Receiver<Stage>,
 ) {
-    let served = axum::serve(listener, router(pages)).with_graceful_shutdown(draining(stage)).await;
+    let served = axum::serve(listener, router(pages))
+        .with_graceful_shutdown(draining(stage))
+        .await;
     if let Err(error) = served {
         tracing::error!(%error, "the HTTP port failed");
     }
@@ -422,27 +464,59 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     let core = Arc::clone(core);
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
-        core.map(|core| core.metrics.render(&gauges(&core))).unwrap_or_default()
+        core.map(|core| core.metrics.render(&gauges(&core)))
+            .unwrap_or_default()
     };
-    Pages { stage: stage.clone(), metrics: Arc::new(metrics) }
+    Pages {
+        stage: stage.clone(),
+        metrics: Arc::new(metrics),
+    }
 }
 
 fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
-        ("kvatlas_donors", "Donors that can be found", core.catalog.donors()),
-        ("kvatlas_donor_tokens", "Tokens of all donors", core.catalog.tokens()),
-        ("kvatlas_namespaces", "Namespaces known", core.catalog.namespaces() as u64),
-        ("kvatlas_leases_held", "Donor leases held", leases.held as u64),
+        (
+            "kvatlas_donors",
+            "Donors that can be found",
+            core.catalog.donors(),
+        ),
+        (
+            "kvatlas_donor_tokens",
+            "Tokens of all donors",
+            core.catalog.tokens(),
+        ),
+        (
+            "kvatlas_namespaces",
+            "Namespaces known",
+            core.catalog.namespaces() as u64,
+        ),
+        (
+            "kvatlas_leases_held",
+            "Donor leases held",
+            leases.held as u64,
+        ),
         (
             "kvatlas_owners_live",
             "Owners whose announcement lasts",
             core.catalog.owners.live(core.clock.now_ms()) as u64,
         ),
-        ("kvatlas_calls_in_flight", "Calls being served", core.admission.in_flight() as u64),
-        ("kvatlas_donor_writes_queued", "Donor writes that wait", core.writes.queued() as u64),
-        ("kvatlas_damaged_records", "Records left out at the start", core.damaged_records),
+        (
+            "kvatlas_calls_in_flight",
+            "Calls being served",
+            core.admission.in_flight() as u64,
+        ),
+        (
+            "kvatlas_donor_writes_queued",
+            "Donor writes that wait",
+            core.writes.queued() as u64,
+        ),
+        (
+            "kvatlas_damaged_records",
+            "Records left out at the start",
+            core.damaged_records,
+        ),
     ]
 }
 
@@ -456,7 +530,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
             () = &mut draining => return,
         }
         core.donor_leases.sweep(core.clock.now_ms());
-        if core.priors.store_has_failed() {
+        if core.store.has_failed() {
             tracing::error!("the store has failed: no write can be kept; restart the server");
             report(&reporter, ServingStatus::NotServing).await;
         }
@@ -464,7 +538,13 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
 }
 
 async fn report(reporter: &HealthReporter, status: ServingStatus) {
-    for service in ["", "kvatlas.v1.Routing", "kvatlas.v1.Donors", "kvatlas.v1.Leases", "kvatlas.v1.Admin"] {
+    for service in [
+        "",
+        "kvatlas.v1.Routing",
+        "kvatlas.v1.Donors",
+        "kvatlas.v1.Leases",
+        "kvatlas.v1.Admin",
+    ] {
         reporter.set_service_status(service, status).await;
     }
 }

@@ -80,7 +80,12 @@ pub struct ServeArgs {
     pub http_listen: SocketAddr,
 
     /// Folder for priors and donors. One server at a time may use it.
-    #[arg(long, env = "KVATLAS_DATA_DIR", default_value = "kvatlas-data", value_name = "PATH")]
+    #[arg(
+        long,
+        env = "KVATLAS_DATA_DIR",
+        default_value = "kvatlas-data",
+        value_name = "PATH"
+    )]
     pub data_dir: PathBuf,
 
     /// What FindDonor may lead to. Without it, the mode last set by SetMode, at first
@@ -211,11 +216,21 @@ pub struct ServeArgs {
 #[command(next_help_heading = "Gates")]
 pub struct GateArgs {
     /// Tokens that a prompt must have.
-    #[arg(long, env = "KVATLAS_MIN_PROMPT_TOKENS", default_value_t = 512, value_name = "N")]
+    #[arg(
+        long,
+        env = "KVATLAS_MIN_PROMPT_TOKENS",
+        default_value_t = 512,
+        value_name = "N"
+    )]
     pub min_prompt_tokens: u32,
 
     /// Tokens that must be reusable.
-    #[arg(long, env = "KVATLAS_MIN_REUSE_TOKENS", default_value_t = 512, value_name = "N")]
+    #[arg(
+        long,
+        env = "KVATLAS_MIN_REUSE_TOKENS",
+        default_value_t = 512,
+        value_name = "N"
+    )]
     pub min_reuse_tokens: u32,
 
     /// Verified tokens / prompt tokens beyond the exact prefix.
@@ -273,7 +288,10 @@ impl Default for ServeArgs {
     fn default() -> ServeArgs {
         let gates = Gates::default();
         ServeArgs {
-            listen: vec![ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 50_051)))],
+            listen: vec![ListenAddress::Tcp(SocketAddr::from((
+                [127, 0, 0, 1],
+                50_051,
+            )))],
             http_listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
             data_dir: "kvatlas-data".into(),
             mode: None,
@@ -313,7 +331,9 @@ impl ServeArgs {
 }
 
 fn parse_share(text: &str) -> Result<f32, String> {
-    let share: f32 = text.parse().map_err(|_| "must be a number from 0 to 1".to_owned())?;
+    let share: f32 = text
+        .parse()
+        .map_err(|_| "must be a number from 0 to 1".to_owned())?;
     if (0.0..=1.0).contains(&share) {
         Ok(share)
     } else {
@@ -353,7 +373,10 @@ mod tests {
     #[test]
     fn shares_lie_between_0_and_1() {
         for bad in ["-0.1", "1.1", "NaN", "x"] {
-            assert!(Command::try_parse_from(["serve", "--min-similarity", bad]).is_err(), "{bad}");
+            assert!(
+                Command::try_parse_from(["serve", "--min-similarity", bad]).is_err(),
+                "{bad}"
+            );
         }
     }
 }

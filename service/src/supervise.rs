@@ -20,25 +20,35 @@ pub struct Supervisor {
 impl Supervisor {
     #[must_use]
     pub fn new() -> Supervisor {
-        Supervisor { death: watch::Sender::new(None) }
+        Supervisor {
+            death: watch::Sender::new(None),
+        }
     }
 
     /// Runs `work` on a thread of its own; a panic there ends the server.
-    #[expect(clippy::disallowed_methods, reason = "this is the place that names threads")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the place that names threads"
+    )]
     pub fn thread<F>(&self, name: &'static str, work: F) -> io::Result<JoinHandle<()>>
     where
         F: FnOnce() + Send + 'static,
     {
         let death = self.death.clone();
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(work)).is_err() {
-                death.send_replace(Some(name));
-            }
-        })
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                    death.send_replace(Some(name));
+                }
+            })
     }
 
     /// Runs `work` on the current runtime; a panic there ends the server.
-    #[expect(clippy::disallowed_methods, reason = "this is the place that names tasks")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the place that names tasks"
+    )]
     pub fn task<F>(&self, name: &'static str, work: F) -> tokio::task::JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -101,7 +111,10 @@ impl Workers {
             let receiver = std::sync::Arc::clone(&receiver);
             handles.push(supervisor.thread(name, move || run_jobs(&receiver))?);
         }
-        Ok(Workers { queue: Mutex::new(Some(sender)), threads: Mutex::new(handles) })
+        Ok(Workers {
+            queue: Mutex::new(Some(sender)),
+            threads: Mutex::new(handles),
+        })
     }
 
     /// Queues `job`, or refuses at once.
@@ -140,7 +153,9 @@ mod tests {
     #[tokio::test]
     async fn a_dead_thread_is_named() {
         let supervisor = Supervisor::new();
-        let thread = supervisor.thread("doomed", || panic!("on purpose")).unwrap();
+        let thread = supervisor
+            .thread("doomed", || panic!("on purpose"))
+            .unwrap();
         assert_eq!(supervisor.died().await, "doomed");
         thread.join().unwrap();
     }

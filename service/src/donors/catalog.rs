@@ -278,7 +278,8 @@ impl Catalog {
 
     /// Starts the clock after what was read from the disk.
     pub(super) fn advance_clock(&self, past: u64) {
-        self.clock.fetch_max(past.saturating_add(1), Ordering::Relaxed);
+        self.clock
+            .fetch_max(past.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Makes a donor searchable in the place of one of the same id, whose leases become stale.
@@ -307,6 +308,7 @@ impl Catalog {
         donor.claim.retire();
         donor.owner.donors.fetch_sub(1, Ordering::Relaxed);
         self.donors.fetch_sub(1, Ordering::Relaxed);
-        self.tokens.fetch_sub(u64::from(donor.captured_tokens), Ordering::Relaxed);
+        self.tokens
+            .fetch_sub(u64::from(donor.captured_tokens), Ordering::Relaxed);
     }
 }

@@ -14,7 +14,7 @@ const SLACK: usize = 1024;
 /// A heap by the last hit that was seen. Readers only raise a number on the donor; an entry that
 /// is out of date is put back under its true number when it comes up.
 #[derive(Debug, Default)]
-pub struct Eviction {
+pub(super) struct Eviction {
     heap: BinaryHeap<Reverse<Entry>>,
 }
 
@@ -27,7 +27,7 @@ struct Entry {
 
 impl Eviction {
     /// Notes a donor that has become visible.
-    pub fn add(&mut self, shard: &Arc<Shard>, donor: &Arc<Donor>) {
+    pub(super) fn add(&mut self, shard: &Arc<Shard>, donor: &Arc<Donor>) {
         self.heap.push(Reverse(Entry {
             last_hit: donor.last_hit.load(Ordering::Relaxed),
             donor: Arc::downgrade(donor),
@@ -36,7 +36,7 @@ impl Eviction {
     }
 
     /// Retires the next donor to go and returns it, or nothing when all are leased.
-    pub fn next(&mut self) -> Option<(Arc<Shard>, Arc<Donor>)> {
+    pub(super) fn next(&mut self) -> Option<(Arc<Shard>, Arc<Donor>)> {
         let mut leased = Vec::new();
         let mut victim = None;
         while let Some(Reverse(mut entry)) = self.heap.pop() {
@@ -62,11 +62,14 @@ impl Eviction {
     }
 
     /// Drops entries of donors that have gone, once they are many.
-    pub fn compact(&mut self, catalog: &Catalog) {
+    pub(super) fn compact(&mut self, catalog: &Catalog) {
         let donors = usize::try_from(catalog.donors()).unwrap_or(usize::MAX);
         if self.heap.len() > donors.saturating_mul(2).saturating_add(SLACK) {
             self.heap.retain(|Reverse(entry)| {
-                entry.donor.upgrade().is_some_and(|donor| !donor.claim.is_retired())
+                entry
+                    .donor
+                    .upgrade()
+                    .is_some_and(|donor| !donor.claim.is_retired())
             });
         }
     }

@@ -48,7 +48,9 @@ pub struct Finder<'a> {
 
 impl std::fmt::Debug for Finder<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Finder").field("now_ms", &self.now_ms).finish_non_exhaustive()
+        out.debug_struct("Finder")
+            .field("now_ms", &self.now_ms)
+            .finish_non_exhaustive()
     }
 }
 
@@ -195,18 +197,14 @@ impl Finder<'_> {
 
     fn is_leased(&self, answer: &Answer, holder: &str) -> bool {
         answer.lease.is_some_and(|grant| {
-            let state = self.leases.validate(self.now_ms, grant.id.as_ref(), Some(holder));
+            let state = self
+                .leases
+                .validate(self.now_ms, grant.id.as_ref(), Some(holder));
             matches!(state, LeaseState::Valid { .. })
         })
     }
 
-    fn search(
-        &self,
-        query: &FindQuery<'_>,
-        terms: &Terms,
-        shard: &Shard,
-        mode: Mode,
-    ) -> Answer {
+    fn search(&self, query: &FindQuery<'_>, terms: &Terms, shard: &Shard, mode: Mode) -> Answer {
         self.catalog.with_scratch(|scratch| {
             let any = |donor: &Donor| !is_own(donor, query);
             if mode != Mode::Materialize {
@@ -289,11 +287,21 @@ impl Finder<'_> {
             let detail = "no donor shares a run of tokens with the prompt";
             return Answer::miss(FallbackReason::ProviderMiss, detail, mode);
         };
-        let Judged { donor, verdict, worth, spans } = best;
+        let Judged {
+            donor,
+            verdict,
+            worth,
+            spans,
+        } = best;
         let outcome = match verdict {
             Verdict::Rejected(reason, detail) => {
                 let mut answer = Answer::miss(reason, detail.clone(), mode);
-                answer.rejected.push(Rejected { donor, reason, detail, worth });
+                answer.rejected.push(Rejected {
+                    donor,
+                    reason,
+                    detail,
+                    worth,
+                });
                 answer.rejected.extend(rejected);
                 return answer;
             }
@@ -304,7 +312,12 @@ impl Finder<'_> {
             Ok(lease) => lease,
             Err((reason, detail)) => {
                 let mut answer = Answer::miss(reason, detail, mode);
-                answer.rejected.push(Rejected { donor, reason, detail: detail.into(), worth });
+                answer.rejected.push(Rejected {
+                    donor,
+                    reason,
+                    detail: detail.into(),
+                    worth,
+                });
                 answer.rejected.extend(rejected);
                 return answer;
             }
@@ -322,7 +335,12 @@ impl Finder<'_> {
             outcome,
             reason,
             detail,
-            found: Some(FoundDonor { donor, worth, tier, spans }),
+            found: Some(FoundDonor {
+                donor,
+                worth,
+                tier,
+                spans,
+            }),
             lease: lease.ok(),
             lease_refusal: lease.err(),
             namespace: None,
@@ -365,15 +383,17 @@ impl Finder<'_> {
         };
         match self.leases.acquire(self.now_ms, terms) {
             Ok(grant) => Ok(Ok(grant)),
-            Err(AcquireError::Stale) => {
-                Err((FallbackReason::DonorStale, "the donor went while it was looked up"))
-            }
+            Err(AcquireError::Stale) => Err((
+                FallbackReason::DonorStale,
+                "the donor went while it was looked up",
+            )),
             Err(AcquireError::Full) => {
                 Err((FallbackReason::ProviderError, "the lease table is full"))
             }
-            Err(AcquireError::NoRandomness) => {
-                Err((FallbackReason::ProviderError, "the system gives no random bytes"))
-            }
+            Err(AcquireError::NoRandomness) => Err((
+                FallbackReason::ProviderError,
+                "the system gives no random bytes",
+            )),
         }
     }
 }
@@ -395,7 +415,12 @@ impl Judged {
             Verdict::Spans => (1, self.worth.verified_tokens),
             Verdict::Rejected(..) => (2, self.worth.verified_tokens),
         };
-        (class, Reverse(tokens), Reverse(self.donor.sequence), &self.donor.id)
+        (
+            class,
+            Reverse(tokens),
+            Reverse(self.donor.sequence),
+            &self.donor.id,
+        )
     }
 }
 
@@ -411,7 +436,12 @@ fn judge_all(terms: &Terms, donors: &ShardDonors, candidates: Vec<Aligned>) -> V
         let (verdict, worth) = gate::judge(terms, &evidence);
         let tier = |span: &Span| (*span, gate::span_tier(span, &evidence));
         let spans = candidate.spans.iter().map(tier).collect();
-        Some(Judged { donor, verdict, worth, spans })
+        Some(Judged {
+            donor,
+            verdict,
+            worth,
+            spans,
+        })
     };
     candidates.into_iter().filter_map(judge_one).collect()
 }
@@ -424,11 +454,17 @@ fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {
         .map(|judged| {
             let (reason, detail) = match judged.verdict {
                 Verdict::Rejected(reason, detail) => (reason, detail),
-                Verdict::Prefix | Verdict::Spans => {
-                    (FallbackReason::LowReuseTokens, "another donor offers more".to_owned())
-                }
+                Verdict::Prefix | Verdict::Spans => (
+                    FallbackReason::LowReuseTokens,
+                    "another donor offers more".to_owned(),
+                ),
             };
-            Rejected { donor: judged.donor, reason, detail, worth: judged.worth }
+            Rejected {
+                donor: judged.donor,
+                reason,
+                detail,
+                worth: judged.worth,
+            }
         })
         .collect();
     Some((best, rejected))
@@ -452,9 +488,15 @@ fn is_own(donor: &Donor, query: &FindQuery<'_>) -> bool {
 }
 
 fn is_readable(donor: &Donor, query: &FindQuery<'_>) -> bool {
-    query.readable_store_ids.iter().any(|store| **store == *donor.store_id)
+    query
+        .readable_store_ids
+        .iter()
+        .any(|store| **store == *donor.store_id)
 }
 
 fn repeated(earlier: &Answer) -> Answer {
-    Answer { repeated: true, ..earlier.clone() }
+    Answer {
+        repeated: true,
+        ..earlier.clone()
+    }
 }

@@ -135,7 +135,12 @@ pub enum Verdict {
 
 /// Refuses a look-up before any search, with the reason.
 pub fn before_search(terms: &Terms) -> Result<(), (FallbackReason, String)> {
-    let Terms { prompt_tokens, exact_prefix_tokens, gates, .. } = *terms;
+    let Terms {
+        prompt_tokens,
+        exact_prefix_tokens,
+        gates,
+        ..
+    } = *terms;
     if prompt_tokens < gates.min_prompt_tokens {
         let detail = format!(
             "prompt_tokens {prompt_tokens} below min_prompt_tokens {}",
@@ -158,7 +163,9 @@ pub fn before_search(terms: &Terms) -> Result<(), (FallbackReason, String)> {
 /// Judges one verified candidate: first as a prefix, then by the total of its spans.
 #[must_use]
 pub fn judge(terms: &Terms, evidence: &Evidence<'_>) -> (Verdict, Worth) {
-    let beyond = terms.prompt_tokens.saturating_sub(terms.exact_prefix_tokens);
+    let beyond = terms
+        .prompt_tokens
+        .saturating_sub(terms.exact_prefix_tokens);
     let verified_tokens = evidence.spans.iter().map(|span| span.length).sum();
     let prefix = prefix(terms, evidence);
     let mut worth = Worth {
@@ -177,7 +184,11 @@ pub fn judge(terms: &Terms, evidence: &Evidence<'_>) -> (Verdict, Worth) {
         return (exact_only_rejection(terms, &worth), worth);
     }
     let reuse_ratio = share(verified_tokens, terms.prompt_tokens);
-    let as_spans = Worth { prefix: None, reuse_ratio, ..worth };
+    let as_spans = Worth {
+        prefix: None,
+        reuse_ratio,
+        ..worth
+    };
     match shortfall(terms, verified_tokens, &as_spans) {
         None => (Verdict::Spans, as_spans),
         Some((reason, detail)) => (Verdict::Rejected(reason, detail), worth),
@@ -189,7 +200,11 @@ pub fn judge(terms: &Terms, evidence: &Evidence<'_>) -> (Verdict, Worth) {
 pub fn span_tier(span: &Span, evidence: &Evidence<'_>) -> Tier {
     let end = span.target_start + span.length;
     let identical = span.donor_start == span.target_start && end <= evidence.identical_from_start;
-    if identical && end <= evidence.exact_tokens { Tier::Exact } else { Tier::Verified }
+    if identical && end <= evidence.exact_tokens {
+        Tier::Exact
+    } else {
+        Tier::Verified
+    }
 }
 
 // The anchored run under the contract: whole blocks, a token left to compute, the tier asked for.
@@ -219,9 +234,16 @@ fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
         return None;
     }
     // An equally long exact run is the better one: the engine may keep it.
-    let (donor_offset, tier) =
-        if exact >= tokens { (start, Tier::Exact) } else { (run.donor_start, Tier::Verified) };
-    Some(Prefix { tokens, donor_offset, tier })
+    let (donor_offset, tier) = if exact >= tokens {
+        (start, Tier::Exact)
+    } else {
+        (run.donor_start, Tier::Verified)
+    };
+    Some(Prefix {
+        tokens,
+        donor_offset,
+        tier,
+    })
 }
 
 // Whatever is exact continues the exact prefix: spans alone cannot be.
@@ -234,7 +256,10 @@ fn exact_only_rejection(terms: &Terms, worth: &Worth) -> Verdict {
         );
         return Verdict::Rejected(FallbackReason::NotBlockAligned, detail);
     }
-    match worth.prefix.and_then(|prefix| shortfall(terms, prefix.tokens, worth)) {
+    match worth
+        .prefix
+        .and_then(|prefix| shortfall(terms, prefix.tokens, worth))
+    {
         Some((reason, detail)) => Verdict::Rejected(reason, detail),
         None => Verdict::Rejected(
             FallbackReason::NotPrefixAnchored,
@@ -246,7 +271,10 @@ fn exact_only_rejection(terms: &Terms, worth: &Worth) -> Verdict {
 fn shortfall(terms: &Terms, tokens: u32, worth: &Worth) -> Option<(FallbackReason, String)> {
     let gates = &terms.gates;
     if tokens == 0 || tokens < gates.min_reuse_tokens {
-        let detail = format!("reusable {tokens} below min_reuse_tokens {}", gates.min_reuse_tokens);
+        let detail = format!(
+            "reusable {tokens} below min_reuse_tokens {}",
+            gates.min_reuse_tokens
+        );
         return Some((FallbackReason::LowReuseTokens, detail));
     }
     if worth.similarity < gates.min_similarity {
@@ -267,9 +295,16 @@ fn shortfall(terms: &Terms, tokens: u32, worth: &Worth) -> Option<(FallbackReaso
 }
 
 // Token counts stay far below 2^24 x 2^24, so that f64 is exact and f32 rounds once.
-#[expect(clippy::cast_possible_truncation, reason = "a share from 0 to 1; rounding is meant")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a share from 0 to 1; rounding is meant"
+)]
 fn share(part: u32, whole: u32) -> f32 {
-    if whole == 0 { 0.0 } else { (f64::from(part) / f64::from(whole)) as f32 }
+    if whole == 0 {
+        0.0
+    } else {
+        (f64::from(part) / f64::from(whole)) as f32
+    }
 }
 
 #[cfg(test)]
@@ -288,7 +323,11 @@ mod tests {
     }
 
     fn run(donor_start: u32, target_start: u32, length: u32) -> Span {
-        Span { donor_start, target_start, length }
+        Span {
+            donor_start,
+            target_start,
+            length,
+        }
     }
 
     struct Case {
@@ -317,13 +356,21 @@ mod tests {
         let (verdict, worth) = check(case);
         let got = worth.prefix.map(|p| (p.tokens, p.donor_offset, p.tier));
         assert_eq!(got, expected);
-        assert_eq!(verdict == Verdict::Prefix, expected.is_some(), "{verdict:?}");
+        assert_eq!(
+            verdict == Verdict::Prefix,
+            expected.is_some(),
+            "{verdict:?}"
+        );
     }
 
     #[test]
     fn a_full_hit_leaves_a_token_to_compute() {
-        let mut case =
-            Case { terms: terms(1024, 0), spans: vec![run(0, 0, 1024)], identical: 1024, exact: 1024 };
+        let mut case = Case {
+            terms: terms(1024, 0),
+            spans: vec![run(0, 0, 1024)],
+            identical: 1024,
+            exact: 1024,
+        };
         check_prefix(&case, Some((1008, 0, Tier::Exact)));
         case.terms.asynchronous_load = true;
         check_prefix(&case, Some((1024, 0, Tier::Exact)));
@@ -331,35 +378,61 @@ mod tests {
 
     #[test]
     fn reusable_tokens_are_beyond_the_exact_prefix() {
-        let case =
-            Case { terms: terms(2048, 512), spans: vec![run(512, 512, 1536)], identical: 2048, exact: 2048 };
+        let case = Case {
+            terms: terms(2048, 512),
+            spans: vec![run(512, 512, 1536)],
+            identical: 2048,
+            exact: 2048,
+        };
         check_prefix(&case, Some((1520, 512, Tier::Exact)));
     }
 
     #[test]
     fn another_position_or_unsaid_exactness_is_verified() {
         let spans = vec![run(0, 0, 1024)];
-        let case = Case { terms: terms(1100, 0), spans, identical: 1024, exact: 1008 };
+        let case = Case {
+            terms: terms(1100, 0),
+            spans,
+            identical: 1024,
+            exact: 1008,
+        };
         check_prefix(&case, Some((1024, 0, Tier::Verified)));
-        let moved = Case { terms: terms(1100, 0), spans: vec![run(32, 0, 1030)], identical: 0, exact: 2000 };
+        let moved = Case {
+            terms: terms(1100, 0),
+            spans: vec![run(32, 0, 1030)],
+            identical: 0,
+            exact: 2000,
+        };
         check_prefix(&moved, Some((1024, 32, Tier::Verified)));
     }
 
     #[test]
     fn exact_only_cuts_at_the_exact_tokens() {
-        let mut case =
-            Case { terms: terms(1100, 0), spans: vec![run(0, 0, 1024)], identical: 1024, exact: 1000 };
+        let mut case = Case {
+            terms: terms(1100, 0),
+            spans: vec![run(0, 0, 1024)],
+            identical: 1024,
+            exact: 1000,
+        };
         case.terms.minimum_tier = Tier::Exact;
         check_prefix(&case, Some((992, 0, Tier::Exact)));
         case.exact = 0;
         let (verdict, _) = check(&case);
-        assert!(matches!(verdict, Verdict::Rejected(FallbackReason::NotPrefixAnchored, _)));
+        assert!(matches!(
+            verdict,
+            Verdict::Rejected(FallbackReason::NotPrefixAnchored, _)
+        ));
     }
 
     #[test]
     fn spans_that_are_not_anchored_pass_on_their_total() {
         let spans = vec![run(10, 30, 500), run(600, 600, 400)];
-        let (verdict, worth) = check(&Case { terms: terms(1024, 0), spans, identical: 0, exact: 0 });
+        let (verdict, worth) = check(&Case {
+            terms: terms(1024, 0),
+            spans,
+            identical: 0,
+            exact: 0,
+        });
         assert_eq!(verdict, Verdict::Spans);
         assert_eq!((worth.verified_tokens, worth.prefix), (900, None));
     }
@@ -370,12 +443,26 @@ mod tests {
             Verdict::Rejected(reason, _) => reason,
             other => panic!("{other:?}"),
         };
-        let short = Case { terms: terms(1024, 0), spans: vec![run(5, 5, 511)], identical: 0, exact: 0 };
+        let short = Case {
+            terms: terms(1024, 0),
+            spans: vec![run(5, 5, 511)],
+            identical: 0,
+            exact: 0,
+        };
         assert_eq!(reason(&short), FallbackReason::LowReuseTokens);
-        let thin = Case { terms: terms(1024, 0), spans: vec![run(5, 5, 600)], identical: 0, exact: 0 };
+        let thin = Case {
+            terms: terms(1024, 0),
+            spans: vec![run(5, 5, 600)],
+            identical: 0,
+            exact: 0,
+        };
         assert_eq!(reason(&thin), FallbackReason::LowSimilarity);
-        let mut low_ratio =
-            Case { terms: terms(2048, 1008), spans: vec![run(5, 1020, 900)], identical: 0, exact: 0 };
+        let mut low_ratio = Case {
+            terms: terms(2048, 1008),
+            spans: vec![run(5, 1020, 900)],
+            identical: 0,
+            exact: 0,
+        };
         assert_eq!(reason(&low_ratio), FallbackReason::LowReuseTokens);
         low_ratio.terms.gates.min_reuse_ratio = 0.4;
         assert_eq!(check(&low_ratio).0, Verdict::Spans);
@@ -383,17 +470,29 @@ mod tests {
 
     #[test]
     fn a_boundary_inside_a_block_cannot_be_continued() {
-        let mut case =
-            Case { terms: terms(2048, 100), spans: vec![run(100, 100, 1948)], identical: 2048, exact: 2048 };
+        let mut case = Case {
+            terms: terms(2048, 100),
+            spans: vec![run(100, 100, 1948)],
+            identical: 2048,
+            exact: 2048,
+        };
         assert_eq!(check(&case).0, Verdict::Spans);
         case.terms.minimum_tier = Tier::Exact;
         let (verdict, _) = check(&case);
-        assert!(matches!(verdict, Verdict::Rejected(FallbackReason::NotBlockAligned, _)));
+        assert!(matches!(
+            verdict,
+            Verdict::Rejected(FallbackReason::NotBlockAligned, _)
+        ));
     }
 
     #[test]
     fn nothing_found_is_never_a_hit_even_without_thresholds() {
-        let mut case = Case { terms: terms(600, 0), spans: vec![], identical: 0, exact: 0 };
+        let mut case = Case {
+            terms: terms(600, 0),
+            spans: vec![],
+            identical: 0,
+            exact: 0,
+        };
         case.terms.gates = Gates {
             min_prompt_tokens: 0,
             min_reuse_tokens: 0,
@@ -401,14 +500,20 @@ mod tests {
             min_reuse_ratio: 0.0,
             exact_prefix_skip_ratio: 1.0,
         };
-        assert!(matches!(check(&case).0, Verdict::Rejected(FallbackReason::LowReuseTokens, _)));
+        assert!(matches!(
+            check(&case).0,
+            Verdict::Rejected(FallbackReason::LowReuseTokens, _)
+        ));
     }
 
     #[test]
     fn a_look_up_can_be_refused_before_the_search() {
         let reason = |prompt, prefix| before_search(&terms(prompt, prefix)).map_err(|r| r.0);
         assert_eq!(reason(511, 0), Err(FallbackReason::UnsupportedRequest));
-        assert_eq!(reason(1024, 512), Err(FallbackReason::ExactPrefixSufficient));
+        assert_eq!(
+            reason(1024, 512),
+            Err(FallbackReason::ExactPrefixSufficient)
+        );
         assert_eq!(reason(1024, 511), Ok(()));
     }
 }

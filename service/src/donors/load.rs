@@ -11,8 +11,7 @@ use super::{
     namespace::NamespaceId,
     owners::OwnerKey,
     record::{
-        DonorRecord, NamespaceRecord, Settings, SettingsRecord, medium_from_number,
-        split_donor_key,
+        DonorRecord, NamespaceRecord, Settings, SettingsRecord, medium_from_number, split_donor_key,
     },
     writer::{Loaded, SETTINGS_KEY},
 };
@@ -22,7 +21,7 @@ use crate::{
 };
 
 /// Publishes every readable donor. What cannot be read is counted, left on the disk, and skipped.
-pub fn load(
+pub(super) fn load(
     store: &Store,
     catalog: &Catalog,
     eviction: &mut Eviction,
@@ -37,16 +36,17 @@ pub fn load(
         Err(error) => return Err(error),
     }
     let mut shards = HashMap::new();
-    let scanned = store.scan(Table::Namespaces, &mut |key, payload| {
-        match namespace(key, payload) {
+    let scanned = store.scan(
+        Table::Namespaces,
+        &mut |key, payload| match namespace(key, payload) {
             Some(shard) => {
                 loaded.namespaces += 1;
                 catalog.add_shard(Arc::clone(&shard));
                 shards.insert(shard.id, shard);
             }
             None => loaded.damaged += 1,
-        }
-    })?;
+        },
+    )?;
     loaded.damaged += scanned.damaged;
     let scanned = store.scan(Table::Donors, &mut |key, payload| {
         if publish(catalog, &shards, eviction, (key, payload)).is_some() {

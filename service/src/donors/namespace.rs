@@ -51,7 +51,10 @@ pub enum NamespaceFault {
     /// A required field is empty or blank: a miss, never a wildcard.
     Incomplete { field: &'static str },
     /// A field breaks its limit or its form.
-    Malformed { field: &'static str, problem: String },
+    Malformed {
+        field: &'static str,
+        problem: String,
+    },
 }
 
 impl Namespace {
@@ -144,8 +147,16 @@ impl Namespace {
     fn numbers(&self) -> [(&'static str, u32, u32); 3] {
         [
             ("namespace.block_size", self.block_size, BLOCK_SIZE_MAX),
-            ("namespace.tensor_parallel_size", self.tensor_parallel_size, PARALLEL_SIZE_MAX),
-            ("namespace.pipeline_parallel_size", self.pipeline_parallel_size, PARALLEL_SIZE_MAX),
+            (
+                "namespace.tensor_parallel_size",
+                self.tensor_parallel_size,
+                PARALLEL_SIZE_MAX,
+            ),
+            (
+                "namespace.pipeline_parallel_size",
+                self.pipeline_parallel_size,
+                PARALLEL_SIZE_MAX,
+            ),
         ]
     }
 }
@@ -261,7 +272,10 @@ mod tests {
                 let mut namespace = complete();
                 edit(&mut namespace, blank);
                 let fault = namespace.check();
-                assert!(matches!(fault, Err(NamespaceFault::Incomplete { .. })), "{fault:?}");
+                assert!(
+                    matches!(fault, Err(NamespaceFault::Incomplete { .. })),
+                    "{fault:?}"
+                );
             }
         }
         let numbers: [fn(&mut Namespace); 3] = [
@@ -272,7 +286,10 @@ mod tests {
         for edit in numbers {
             let mut namespace = complete();
             edit(&mut namespace);
-            assert!(matches!(namespace.check(), Err(NamespaceFault::Incomplete { .. })));
+            assert!(matches!(
+                namespace.check(),
+                Err(NamespaceFault::Incomplete { .. })
+            ));
         }
     }
 
@@ -319,7 +336,10 @@ mod tests {
         for (key, good) in [
             (format!("semblend:tenant:v1:{digits}"), true),
             ("semblend:tenant:v1:none".into(), true),
-            (format!("semblend:tenant:v1:{}", digits.to_uppercase()), false),
+            (
+                format!("semblend:tenant:v1:{}", digits.to_uppercase()),
+                false,
+            ),
             ("semblend:tenant:v1:".into(), false),
             ("tenant-acme".into(), false),
             (format!("semblend:tenant:v2:{digits}"), false),

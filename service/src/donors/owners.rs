@@ -101,15 +101,26 @@ impl Owners {
         let _alone = self.known.write();
         let announced = owner.life.generation();
         if !owner.life.announce(generation, deadline_ms) {
-            return Err(OwnerRefusal::OldGeneration { given: generation, announced });
+            return Err(OwnerRefusal::OldGeneration {
+                given: generation,
+                announced,
+            });
         }
-        let what = if generation > announced { Announced::Began } else { Announced::Renewed };
+        let what = if generation > announced {
+            Announced::Began
+        } else {
+            Announced::Renewed
+        };
         Ok((owner, what))
     }
 
     /// Owners whose announcement lasts.
     #[must_use]
     pub fn live(&self, now_ms: u64) -> usize {
-        self.known.read().values().filter(|owner| owner.life.is_announced(now_ms)).count()
+        self.known
+            .read()
+            .values()
+            .filter(|owner| owner.life.is_announced(now_ms))
+            .count()
     }
 }

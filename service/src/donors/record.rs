@@ -160,7 +160,11 @@ impl NamespaceRecord {
                 n.rope_scaling,
                 n.tenant_key,
             ],
-            numbers: vec![n.block_size, n.tensor_parallel_size, n.pipeline_parallel_size],
+            numbers: vec![
+                n.block_size,
+                n.tensor_parallel_size,
+                n.pipeline_parallel_size,
+            ],
             multimodal_hashes: n.multimodal_hashes,
             settings: Some(settings.to_record()),
         }
@@ -169,7 +173,11 @@ impl NamespaceRecord {
     /// None when the record does not hold a whole namespace.
     #[must_use]
     pub fn into_parts(self) -> Option<(Namespace, Settings)> {
-        let settings = self.settings.as_ref().map(Settings::from_record).unwrap_or_default();
+        let settings = self
+            .settings
+            .as_ref()
+            .map(Settings::from_record)
+            .unwrap_or_default();
         let [
             model,
             model_revision,
@@ -253,7 +261,10 @@ mod tests {
             Some(Mode::DiscoveryOnly),
             Some(Mode::Materialize),
         ] {
-            let gates = GateOverrides { min_similarity: Some(0.25), ..GateOverrides::default() };
+            let gates = GateOverrides {
+                min_similarity: Some(0.25),
+                ..GateOverrides::default()
+            };
             let settings = Settings { mode, gates };
             let bytes = NamespaceRecord::new(&namespace, &settings).encode_to_vec();
             let back = NamespaceRecord::decode(&bytes[..]).unwrap().into_parts();

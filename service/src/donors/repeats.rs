@@ -64,12 +64,19 @@ struct Table {
 impl Repeats {
     #[must_use]
     pub fn new(entries_max: usize) -> Repeats {
-        Repeats { entries_max: entries_max.max(1), table: Mutex::default() }
+        Repeats {
+            entries_max: entries_max.max(1),
+            table: Mutex::default(),
+        }
     }
 
     #[must_use]
     pub fn get(&self, key: &RepeatKey) -> Option<Arc<Answer>> {
-        self.table.lock().answers.get(key).map(|(_, answer)| Arc::clone(answer))
+        self.table
+            .lock()
+            .answers
+            .get(key)
+            .map(|(_, answer)| Arc::clone(answer))
     }
 
     /// Remembers an answer, unless one that `is_valid` accepts is there already: then that one is
@@ -88,14 +95,20 @@ impl Repeats {
         }
         let number = table.next;
         table.next += 1;
-        table.answers.insert(key.clone(), (number, Arc::clone(answer)));
+        table
+            .answers
+            .insert(key.clone(), (number, Arc::clone(answer)));
         table.order.push_back((number, key));
         while table.order.len() > self.entries_max {
             let Some((number, oldest)) = table.order.pop_front() else {
                 break;
             };
             // An entry that was remembered anew since has a later number.
-            if table.answers.get(&oldest).is_some_and(|(current, _)| *current == number) {
+            if table
+                .answers
+                .get(&oldest)
+                .is_some_and(|(current, _)| *current == number)
+            {
                 table.answers.remove(&oldest);
             }
         }

@@ -122,7 +122,11 @@ type Reply<T> = oneshot::Sender<Result<T, WriteRefusal>>;
 enum Command {
     Register(Box<NewDonor>, Reply<Registered>),
     Remove(Removal, Reply<u64>),
-    Settings(Option<NamespaceName>, Box<dyn SettingsChange>, Reply<Settings>),
+    Settings(
+        Option<NamespaceName>,
+        Box<dyn SettingsChange>,
+        Reply<Settings>,
+    ),
 }
 
 /// A change of settings, made by the writer on what holds then.
@@ -174,7 +178,10 @@ impl Writes {
         let (reply, pending) = oneshot::channel();
         let command = Command::Register(Box::new(donor), reply);
         self.queue
-            .send(Queued { command, _tokens: Some(tokens) })
+            .send(Queued {
+                command,
+                _tokens: Some(tokens),
+            })
             .await
             .map_err(|_| WriteRefusal::Stopping)?;
         Ok(pending)
@@ -209,10 +216,15 @@ impl Writes {
         command: Command,
         tokens: Option<OwnedSemaphorePermit>,
     ) -> Result<(), WriteRefusal> {
-        self.queue.try_send(Queued { command, _tokens: tokens }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => WriteRefusal::QueueFull,
-            mpsc::error::TrySendError::Closed(_) => WriteRefusal::Stopping,
-        })
+        self.queue
+            .try_send(Queued {
+                command,
+                _tokens: tokens,
+            })
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => WriteRefusal::QueueFull,
+                mpsc::error::TrySendError::Closed(_) => WriteRefusal::Stopping,
+            })
     }
 }
 
@@ -247,8 +259,22 @@ impl Writer {
         let loaded = load::load(&store, &catalog, &mut eviction)?;
         let (sender, queue) = mpsc::channel(QUEUE_DEPTH_MAX);
         let tokens = Arc::new(Semaphore::new(QUEUED_TOKENS_MAX as usize));
-        let writer = Writer { store, catalog: Arc::clone(&catalog), capacity, eviction, queue };
-        Ok((writer, Writes { queue: sender, tokens }, catalog, loaded))
+        let writer = Writer {
+            store,
+            catalog: Arc::clone(&catalog),
+            capacity,
+            eviction,
+            queue,
+        };
+        Ok((
+            writer,
+            Writes {
+                queue: sender,
+                tokens,
+            },
+            catalog,
+            loaded,
+        ))
     }
 
     /// Works until every [`Writes`] is gone.
@@ -305,8 +331,11 @@ impl Writer {
         if stage.keys.contains(&key) {
             self.flush(stage);
         }
-        let registered =
-            |admission, evicted| Registered { admission, namespace: shard.id, evicted };
+        let registered = |admission, evicted| Registered {
+            admission,
+            namespace: shard.id,
+            evicted,
+        };
         if new.captured.is_empty() {
             self.drop_one(&shard, &new.donor_id, key, stage);
             return Ok(registered(Admission::NothingCaptured, 0));
@@ -319,7 +348,11 @@ impl Writer {
         let evicted = self.make_room(new.captured.len() as u64, stage)?;
         let replaces = shard.read().by_id(&new.donor_id).is_some();
         let sequence = self.store.next_sequence()?;
-        stage.puts.push((Table::Donors, key.clone(), encode(&new, self.catalog.epoch, sequence)));
+        stage.puts.push((
+            Table::Donors,
+            key.clone(),
+            encode(&new, self.catalog.epoch, sequence),
+        ));
         stage.keys.insert(key);
         stage.tokens += new.captured.len() as u64;
         stage.donors.push(Staged {
@@ -327,7 +360,11 @@ impl Writer {
             donor: Arc::new(self.donor(new, owner, sequence)),
             prepared,
         });
-        let admission = if replaces { Admission::Replaced } else { Admission::Added };
+        let admission = if replaces {
+            Admission::Replaced
+        } else {
+            Admission::Added
+        };
         Ok(registered(admission, evicted))
     }
 
@@ -360,7 +397,9 @@ impl Writer {
         }
         let donors = shard.read();
         let is_candidate = |slot| donors.at(slot).is_some_and(|donor| covers(donor));
-        let slot = donors.index.covering(prepared, &new.captured, &is_candidate)?;
+        let slot = donors
+            .index
+            .covering(prepared, &new.captured, &is_candidate)?;
         donors.at(slot).map(|donor| donor.id.clone())
     }
 
@@ -393,7 +432,13 @@ impl Writer {
             NamespaceName::Id(id) => *id,
             NamespaceName::Full(namespace) => namespace.id(),
         };
-        let staged = || stage.shards.iter().find(|shard| shard.id == id).map(Arc::clone);
+        let staged = || {
+            stage
+                .shards
+                .iter()
+                .find(|shard| shard.id == id)
+                .map(Arc::clone)
+        };
         if let Some(shard) = self.catalog.shard(id).or_else(staged) {
             return Ok(shard);
         }
@@ -416,7 +461,10 @@ impl Writer {
 
     fn forget_empty_namespaces(&self, stage: &mut Stage) {
         for shard in self.catalog.shards() {
-            let in_use = stage.donors.iter().any(|staged| staged.shard.id == shard.id);
+            let in_use = stage
+                .donors
+                .iter()
+                .any(|staged| staged.shard.id == shard.id);
             let plain = *shard.settings.read() == Settings::default();
             if plain && !in_use && shard.read().is_empty() {
                 self.catalog.remove_shard(shard.id);
@@ -427,9 +475,15 @@ impl Writer {
 
     // Evicts until one more donor fits.
     fn make_room(&mut self, tokens: u64, stage: &mut Stage) -> Result<u32, WriteRefusal> {
-        let Capacity { donors_max, tokens_max } = self.capacity;
+        let Capacity {
+            donors_max,
+            tokens_max,
+        } = self.capacity;
         if tokens > tokens_max {
-            return Err(WriteRefusal::TooManyTokens { tokens, max: tokens_max });
+            return Err(WriteRefusal::TooManyTokens {
+                tokens,
+                max: tokens_max,
+            });
         }
         let mut evicted = 0;
         loop {
@@ -458,7 +512,15 @@ impl Writer {
 
     // Durable, then searchable, then acknowledged.
     fn flush(&mut self, stage: &mut Stage) {
-        let Stage { puts, deletes, forgotten, shards, donors, replies, .. } = std::mem::take(stage);
+        let Stage {
+            puts,
+            deletes,
+            forgotten,
+            shards,
+            donors,
+            replies,
+            ..
+        } = std::mem::take(stage);
         let written = self.write(&puts, &deletes, &forgotten);
         if let Err(error) = written {
             let refusal = WriteRefusal::from(error);
@@ -470,7 +532,12 @@ impl Writer {
         for shard in shards {
             self.catalog.add_shard(shard);
         }
-        for Staged { shard, donor, prepared } in donors {
+        for Staged {
+            shard,
+            donor,
+            prepared,
+        } in donors
+        {
             self.catalog.publish(&shard, Arc::clone(&donor), &prepared);
             self.eviction.add(&shard, &donor);
         }
@@ -490,10 +557,14 @@ impl Writer {
             return Ok(());
         }
         let mut changes = Vec::with_capacity(puts.len() + deletes.len() + forgotten.len());
-        changes.extend(deletes.iter().map(|key| Change::Delete { table: Table::Donors, key }));
-        changes.extend(
-            forgotten.iter().map(|id| Change::Delete { table: Table::Namespaces, key: &id.0 }),
-        );
+        changes.extend(deletes.iter().map(|key| Change::Delete {
+            table: Table::Donors,
+            key,
+        }));
+        changes.extend(forgotten.iter().map(|id| Change::Delete {
+            table: Table::Namespaces,
+            key: &id.0,
+        }));
         changes.extend(puts.iter().map(|(table, key, payload)| Change::Put {
             table: *table,
             key,
@@ -576,7 +647,9 @@ impl Writer {
         let shard = self.shard(&name, &mut stage)?;
         let settings = change(*shard.settings.read());
         let record = NamespaceRecord::new(&shard.namespace, &settings).encode_to_vec();
-        stage.puts.push((Table::Namespaces, shard.id.0.to_vec(), record));
+        stage
+            .puts
+            .push((Table::Namespaces, shard.id.0.to_vec(), record));
         self.write(&stage.puts, &[], &stage.forgotten)?;
         *shard.settings.write() = settings;
         for shard in stage.shards {
@@ -625,7 +698,9 @@ fn encode(new: &NewDonor, epoch: u64, sequence: u64) -> Vec<u8> {
 }
 
 fn permits(donor: &NewDonor) -> u32 {
-    u32::try_from(donor.captured.len()).unwrap_or(u32::MAX).clamp(1, QUEUED_TOKENS_MAX)
+    u32::try_from(donor.captured.len())
+        .unwrap_or(u32::MAX)
+        .clamp(1, QUEUED_TOKENS_MAX)
 }
 
 // A caller that has gone needs no answer.

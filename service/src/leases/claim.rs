@@ -83,10 +83,9 @@ pub(super) struct Hold {
 impl Hold {
     /// None where the claim is retired.
     pub(super) fn take(claim: Arc<Claim>) -> Option<Self> {
-        let taken = claim.state.fetch_update(AcqRel, Acquire, |state| {
-            (state & RETIRED == 0).then_some(state + 1)
-        });
-        taken.is_ok().then_some(Self { claim })
+        let count_one = |state| (state & RETIRED == 0).then_some(state + 1);
+        claim.state.fetch_update(AcqRel, Acquire, count_one).ok()?;
+        Some(Self { claim })
     }
 
     pub(super) fn is_retired(&self) -> bool {

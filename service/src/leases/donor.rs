@@ -278,10 +278,10 @@ impl Table {
         let Some(entry) = self.entries.get(&key) else {
             return LeaseState::Unknown;
         };
-        if holder.is_some_and(|holder| holder != &*entry.holder) {
+        let is_forgotten = is_forgotten(now_ms, entry.deadline_ms);
+        if !is_forgotten && holder.is_some_and(|holder| holder != &*entry.holder) {
             return LeaseState::NotHolder;
         }
-        let is_forgotten = is_forgotten(now_ms, entry.deadline_ms);
         let state = entry.state_at(now_ms);
         if let (State::Held { .. }, Some(ending)) = (&entry.state, Ending::of(state)) {
             self.end(key, ending);

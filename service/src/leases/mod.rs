@@ -7,6 +7,10 @@
 mod claim;
 mod donor;
 mod manifest;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
 
 pub use self::claim::{Claim, OwnerLife};
 pub use self::donor::{

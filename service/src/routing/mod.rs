@@ -1,3 +1,14 @@
 //! Manifests: which blocks of a cached prefix should a request read?
+//!
+//! Pure decisions: `policy` (tags), `ranking` (packed rankings), `resolve` (the blocks). Around
+//! them: `import` (files), `prior`, `record` and `priors` (what is stored), `manifest` (the
+//! answer).
 
 pub mod import;
+pub mod manifest;
+pub mod policy;
+pub mod prior;
+pub mod priors;
+pub mod ranking;
+mod record;
+pub mod resolve;

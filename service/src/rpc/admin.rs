@@ -59,7 +59,10 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ListNamespacesRequest>,
     ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
-        let v1::ListNamespacesRequest { page_size, page_token } = request.into_inner();
+        let v1::ListNamespacesRequest {
+            page_size,
+            page_token,
+        } = request.into_inner();
         let size = convert::page_size(page_size)?;
         let after = if page_token.is_empty() {
             None
@@ -78,7 +81,10 @@ impl Admin for AdminService {
             .map(|shard| shard.id.to_string())
             .unwrap_or_default();
         let namespaces = shards.iter().map(|shard| describe(core, shard)).collect();
-        Ok(Response::new(v1::ListNamespacesResponse { namespaces, next_page_token }))
+        Ok(Response::new(v1::ListNamespacesResponse {
+            namespaces,
+            next_page_token,
+        }))
     }
 
     async fn set_mode(
@@ -87,7 +93,11 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::SetModeResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
-        let v1::SetModeRequest { namespace, mode, gates } = request.into_inner();
+        let v1::SetModeRequest {
+            namespace,
+            mode,
+            gates,
+        } = request.into_inner();
         let mode = convert::donors::mode(mode)?;
         let gates = gates.as_ref().map(gate_overrides).transpose()?;
         let name = match namespace {
@@ -103,7 +113,11 @@ impl Admin for AdminService {
         }
         let follow = name.is_some();
         let change = move |old: Settings| Settings {
-            mode: if follow && gates.is_none() { mode } else { mode.or(old.mode) },
+            mode: if follow && gates.is_none() {
+                mode
+            } else {
+                mode.or(old.mode)
+            },
             gates: gates.unwrap_or(GateOverrides::default()).or(&old.gates),
         };
         let set = deadline.bound(core.writes.set(name, change)).await?;

@@ -38,7 +38,11 @@ impl Drop for Permit {
 impl Admission {
     #[must_use]
     pub fn new(calls_max: usize, refused: Counter) -> Admission {
-        Admission { in_flight: Arc::default(), calls_max: calls_max.max(1), refused }
+        Admission {
+            in_flight: Arc::default(),
+            calls_max: calls_max.max(1),
+            refused,
+        }
     }
 
     /// A permit, or the refusal.
@@ -68,7 +72,10 @@ impl<S> Layer<S> for Admission {
     type Service = Admitted<S>;
 
     fn layer(&self, inner: S) -> Admitted<S> {
-        Admitted { inner, admission: self.clone() }
+        Admitted {
+            inner,
+            admission: self.clone(),
+        }
     }
 }
 

@@ -13,12 +13,20 @@ pub struct Clock {
 }
 
 impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "read once; from here on time only goes forward")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "read once; from here on time only goes forward"
+    )]
     #[must_use]
     pub fn start() -> Clock {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let started_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Clock { started: Instant::now(), started_unix_ms }
+        Clock {
+            started: Instant::now(),
+            started_unix_ms,
+        }
     }
 
     /// Milliseconds since 1970 (UTC).
@@ -53,7 +61,9 @@ impl Deadline {
     /// The caller's own, at most `max` away.
     #[must_use]
     pub fn of(metadata: &MetadataMap, clock: &Clock, max: Duration) -> Deadline {
-        let given = metadata.get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
+        let given = metadata
+            .get("grpc-timeout")
+            .and_then(|value| timeout(value.to_str().ok()?));
         let budget = given.unwrap_or(max).min(max);
         let nanos = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
         Deadline {

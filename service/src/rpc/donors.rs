@@ -38,7 +38,9 @@ impl Donors for DonorsService {
         request: Request<v1::FindDonorRequest>,
     ) -> Result<Response<v1::FindDonorResponse>, Status> {
         let deadline = self.0.deadline(request.metadata());
-        find(&self.0, request.into_inner(), deadline).await.map(Response::new)
+        find(&self.0, request.into_inner(), deadline)
+            .await
+            .map(Response::new)
     }
 
     type FindDonorsStream = Answers<v1::FindDonorsResponse>;
@@ -51,7 +53,10 @@ impl Donors for DonorsService {
         let answers = request.into_inner().then(move |message| {
             let core = Arc::clone(&core);
             async move {
-                let v1::FindDonorsRequest { correlation_id, request } = message?;
+                let v1::FindDonorsRequest {
+                    correlation_id,
+                    request,
+                } = message?;
                 let deadline = core.message_deadline();
                 let found = match core.admission.enter() {
                     Ok(_permit) => find(&core, request.unwrap_or_default(), deadline).await,
@@ -61,7 +66,10 @@ impl Donors for DonorsService {
                     Ok(answer) => v1::find_donors_response::Result::Answer(answer),
                     Err(status) => v1::find_donors_response::Result::Error(status::call(&status)),
                 });
-                Ok(v1::FindDonorsResponse { correlation_id, result })
+                Ok(v1::FindDonorsResponse {
+                    correlation_id,
+                    result,
+                })
             }
         });
         Ok(Response::new(Box::pin(answers)))
@@ -105,7 +113,10 @@ impl Donors for DonorsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         let donor = convert::donors::registration(request.into_inner(), core.clock.now_ms())?;
-        let pending = core.writes.try_register(donor).map_err(|refusal| status::write(&refusal))?;
+        let pending = core
+            .writes
+            .try_register(donor)
+            .map_err(|refusal| status::write(&refusal))?;
         let registered = deadline.bound(settled(core, pending)).await??;
         Ok(Response::new(convert::donors::registered(registered)))
     }
@@ -121,7 +132,9 @@ impl Donors for DonorsService {
         let messages = request.into_inner();
         let reader = Arc::clone(&self.0);
         // Ends with the stream: the receiver goes when the call does.
-        self.0.supervisor.task("register-stream", queue_all(reader, messages, sender));
+        self.0
+            .supervisor
+            .task("register-stream", queue_all(reader, messages, sender));
         let answers = ReceiverStream::new(receiver).then(move |(correlation_id, queued)| {
             let core = Arc::clone(&core);
             async move {
@@ -138,7 +151,10 @@ impl Donors for DonorsService {
                         v1::register_donors_response::Result::Refused(status::call(&status))
                     }
                 });
-                Ok(v1::RegisterDonorsResponse { correlation_id, result })
+                Ok(v1::RegisterDonorsResponse {
+                    correlation_id,
+                    result,
+                })
             }
         });
         Ok(Response::new(Box::pin(answers)))
@@ -182,7 +198,9 @@ impl Donors for DonorsService {
         } else {
             lease_wire::check_lease_id(&lease_id)?;
             lease_wire::check_holder(&holder)?;
-            core.donor_leases.release(core.clock.now_ms(), &lease_id, &holder).0
+            core.donor_leases
+                .release(core.clock.now_ms(), &lease_id, &holder)
+                .0
         };
         let metrics = &core.metrics;
         match v1::ReuseProvenance::try_from(provenance) {
@@ -217,8 +235,9 @@ async fn find(
 ) -> Result<v1::FindDonorResponse, Status> {
     let started_ns = core.clock.now_ns();
     core.metrics.lookup_requests.inc();
-    let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms)
-        .inspect_err(|_| drop(core.metrics.lookup_errors.inc()))?;
+    let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
+        core.metrics.lookup_errors.inc();
+    })?;
     let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
     let answer = if lookup.tokens.len() > INLINE_TOKENS_MAX {
         find_on_worker(core, lookup, deadline).await
@@ -226,7 +245,11 @@ async fn find(
         find_now(core, &lookup, deadline)
     };
     record(core, &answer);
-    Ok(convert::donors::answer(&answer, core.clock.now_ms(), decode_ns))
+    Ok(convert::donors::answer(
+        &answer,
+        core.clock.now_ms(),
+        decode_ns,
+    ))
 }
 
 fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
@@ -236,7 +259,11 @@ fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
             core.metrics.cross_namespace_rejected.inc();
             let (mode, _) = core.catalog.rules(None);
             let detail = format!("{field} is empty");
-            return Arc::new(Answer::miss(FallbackReason::NamespaceMismatch, detail, mode));
+            return Arc::new(Answer::miss(
+                FallbackReason::NamespaceMismatch,
+                detail,
+                mode,
+            ));
         }
     };
     let clock_ns = || core.clock.now_ns();
@@ -275,23 +302,37 @@ async fn find_on_worker(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) ->
         let _gone = reply.send(find_now(&worker_core, &lookup, deadline));
     });
     if queued.is_err() {
-        return miss(FallbackReason::ProviderError, "the queue for long prompts is full");
+        return miss(
+            FallbackReason::ProviderError,
+            "the queue for long prompts is full",
+        );
     }
     match deadline.bound(answer).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => miss(FallbackReason::ProviderError, "the server is stopping"),
-        Err(_) => miss(FallbackReason::ProviderTimeout, "the deadline passed in the queue"),
+        Err(_) => miss(
+            FallbackReason::ProviderTimeout,
+            "the deadline passed in the queue",
+        ),
     }
 }
 
 fn record(core: &Core, answer: &Answer) {
     let metrics = &core.metrics;
     let seconds = |ns: u64| std::time::Duration::from_nanos(ns).as_secs_f64();
-    metrics.lookup_seconds.observe(seconds(answer.timings.total_ns));
+    metrics
+        .lookup_seconds
+        .observe(seconds(answer.timings.total_ns));
     if answer.timings.seeds_ns > 0 {
-        metrics.stage_seeds_seconds.observe(seconds(answer.timings.seeds_ns));
-        metrics.stage_align_seconds.observe(seconds(answer.timings.align_ns));
-        metrics.stage_gate_seconds.observe(seconds(answer.timings.gate_ns));
+        metrics
+            .stage_seeds_seconds
+            .observe(seconds(answer.timings.seeds_ns));
+        metrics
+            .stage_align_seconds
+            .observe(seconds(answer.timings.align_ns));
+        metrics
+            .stage_gate_seconds
+            .observe(seconds(answer.timings.gate_ns));
     }
     if answer.outcome == Outcome::Miss {
         if let Some(reason) = answer.reason {
@@ -314,10 +355,17 @@ fn record(core: &Core, answer: &Answer) {
         metrics.materialize_requests.inc();
     }
     if let Some(found) = &answer.found {
-        let offered = found.worth.prefix.map_or(found.worth.verified_tokens, |p| p.tokens);
+        let offered = found
+            .worth
+            .prefix
+            .map_or(found.worth.verified_tokens, |p| p.tokens);
         metrics.external_tokens_reported.observe(f64::from(offered));
-        metrics.similarity.observe(f64::from(found.worth.similarity));
-        metrics.reuse_ratio.observe(f64::from(found.worth.reuse_ratio));
+        metrics
+            .similarity
+            .observe(f64::from(found.worth.similarity));
+        metrics
+            .reuse_ratio
+            .observe(f64::from(found.worth.reuse_ratio));
     }
 }
 
@@ -338,9 +386,13 @@ async fn queue_all(
         let (correlation_id, queued) = match messages.message().await {
             Ok(None) => return,
             Err(status) => (0, Queued::Broken(status)),
-            Ok(Some(v1::RegisterDonorsRequest { correlation_id, request })) => {
-                (correlation_id, queue_one(&core, request.unwrap_or_default()).await)
-            }
+            Ok(Some(v1::RegisterDonorsRequest {
+                correlation_id,
+                request,
+            })) => (
+                correlation_id,
+                queue_one(&core, request.unwrap_or_default()).await,
+            ),
         };
         let is_last = matches!(queued, Queued::Broken(_));
         if sender.send((correlation_id, queued)).await.is_err() || is_last {
@@ -368,6 +420,8 @@ async fn settled(core: &Core, pending: PendingRegistration) -> Result<Registered
     if matches!(registered.admission, Admission::Added | Admission::Replaced) {
         core.metrics.donor_registrations.inc();
     }
-    core.metrics.donor_evictions.inc_by(u64::from(registered.evicted));
+    core.metrics
+        .donor_evictions
+        .inc_by(u64::from(registered.evicted));
     Ok(registered)
 }

@@ -16,7 +16,9 @@ impl Events for EventsService {
         &self,
         _request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        Err(Status::unimplemented("Publish: this version does not read engine KV events yet"))
+        Err(Status::unimplemented(
+            "Publish: this version does not read engine KV events yet",
+        ))
     }
 
     async fn find_workers(

@@ -27,25 +27,33 @@ impl Leases for LeasesService {
         let v1::ValidateRequest { lease_id, holder } = request.into_inner();
         let core = &self.0;
         check_lease_id(&lease_id)?;
-        convert::check_length("holder", &holder, 0, convert::leases::HOLDER_BYTES_MAX)?;
+        convert::check_length("holder", &holder, 0, crate::leases::HOLDER_BYTES_MAX)?;
         let now_ms = core.clock.now_ms();
         let found = if LeaseKind::of(&lease_id) == Some(LeaseKind::Manifest) {
-            core.manifest_leases.validate(now_ms, &lease_id, |generation| {
-                core.priors.is_current_generation(generation)
-            })
+            core.manifest_leases
+                .validate(now_ms, &lease_id, |generation| {
+                    core.priors.is_current_generation(generation)
+                })
         } else {
             let holder = (!holder.is_empty()).then_some(holder.as_str());
             core.donor_leases.validate(now_ms, &lease_id, holder)
         };
         let (state, remaining_ms) = state(found);
-        Ok(Response::new(v1::ValidateResponse { state: state.into(), remaining_ms }))
+        Ok(Response::new(v1::ValidateResponse {
+            state: state.into(),
+            remaining_ms,
+        }))
     }
 
     async fn renew(
         &self,
         request: Request<v1::RenewRequest>,
     ) -> Result<Response<v1::RenewResponse>, Status> {
-        let v1::RenewRequest { lease_id, holder, ttl_ms } = request.into_inner();
+        let v1::RenewRequest {
+            lease_id,
+            holder,
+            ttl_ms,
+        } = request.into_inner();
         let core = &self.0;
         check_lease_id(&lease_id)?;
         check_holder(&holder)?;
@@ -57,7 +65,10 @@ impl Leases for LeasesService {
         let now_ms = core.clock.now_ms();
         let (found, renewed) = core.donor_leases.renew(now_ms, &lease_id, &holder, ttl_ms);
         let lease = renewed.as_ref().map(|renewed| grant(renewed, now_ms));
-        Ok(Response::new(v1::RenewResponse { state: state(found).0.into(), lease }))
+        Ok(Response::new(v1::RenewResponse {
+            state: state(found).0.into(),
+            lease,
+        }))
     }
 
     async fn release(
@@ -72,7 +83,12 @@ impl Leases for LeasesService {
             let problem = "a manifest lease ends by itself: it holds nothing to release";
             return Err(convert::invalid("lease_id", problem));
         }
-        let (released, found) = core.donor_leases.release(core.clock.now_ms(), &lease_id, &holder);
-        Ok(Response::new(v1::ReleaseResponse { released, state: state(found).0.into() }))
+        let (released, found) = core
+            .donor_leases
+            .release(core.clock.now_ms(), &lease_id, &holder);
+        Ok(Response::new(v1::ReleaseResponse {
+            released,
+            state: state(found).0.into(),
+        }))
     }
 }

@@ -16,6 +16,7 @@ pub mod upload;
 use std::{sync::Arc, time::Duration};
 
 use kvatlas_proto::v1;
+use tokio::sync::Semaphore;
 use tonic::{metadata::MetadataMap, service::Routes};
 
 use self::{
@@ -30,6 +31,7 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     routing::priors::Priors,
+    store::Store,
     supervise::{Supervisor, Workers},
     telemetry::metrics::Metrics,
 };
@@ -37,6 +39,7 @@ use crate::{
 /// What the handlers work with.
 #[derive(Debug)]
 pub struct Core {
+    pub store: Arc<Store>,
     pub priors: Arc<Priors>,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
@@ -45,6 +48,8 @@ pub struct Core {
     pub repeats: Repeats,
     /// For prior imports.
     pub importers: Workers,
+    /// Priors being uploaded: each is held in memory until it is imported.
+    pub uploads: Arc<Semaphore>,
     /// For look-ups of long prompts.
     pub finders: Workers,
     pub supervisor: Supervisor,

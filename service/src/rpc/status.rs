@@ -3,7 +3,10 @@
 use kvatlas_proto::v1;
 use tonic::{Code, Status};
 
-use crate::donors::{owners::OwnerRefusal, writer::WriteRefusal};
+use crate::{
+    donors::{owners::OwnerRefusal, writer::WriteRefusal},
+    routing::{manifest::ManifestError, priors::PutError, resolve::ResolveError},
+};
 
 #[must_use]
 pub fn owner(refusal: &OwnerRefusal) -> Status {
@@ -20,9 +23,9 @@ pub fn write(refusal: &WriteRefusal) -> Status {
         WriteRefusal::Owner(refusal) => return owner(refusal),
         WriteRefusal::UnknownNamespace => Code::NotFound,
         WriteRefusal::TooManyTokens { .. } => Code::InvalidArgument,
-        WriteRefusal::AllLeased
-        | WriteRefusal::TooManyNamespaces
-        | WriteRefusal::QueueFull => Code::ResourceExhausted,
+        WriteRefusal::AllLeased | WriteRefusal::TooManyNamespaces | WriteRefusal::QueueFull => {
+            Code::ResourceExhausted
+        }
         WriteRefusal::Store(error) => {
             tracing::error!(%error, "a donor write failed");
             Code::Internal
@@ -32,8 +35,65 @@ pub fn write(refusal: &WriteRefusal) -> Status {
     Status::new(code, refusal.to_string())
 }
 
+#[must_use]
+pub fn manifest(error: &ManifestError) -> Status {
+    let code = match error {
+        ManifestError::Length { .. }
+        | ManifestError::Policy(_)
+        | ManifestError::FallbackPolicy(_)
+        | ManifestError::FallbackNeedsPrior { .. }
+        | ManifestError::FallbackNeedsTotalBlocks => Code::InvalidArgument,
+        ManifestError::Resolve(error) => resolve(error),
+        ManifestError::NotFound { .. } => Code::NotFound,
+        ManifestError::OnlineUnavailable { .. } => Code::Unimplemented,
+        // The handler loads and asks again; a prior that cannot be loaded is reported there.
+        ManifestError::LoadPerHead(_) => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+fn resolve(error: &ResolveError) -> Code {
+    match error {
+        ResolveError::KMissing { .. }
+        | ResolveError::KTooLarge { .. }
+        | ResolveError::KNotTheBudget { .. }
+        | ResolveError::KBelowPins { .. }
+        | ResolveError::KTooLargePerHead { .. }
+        | ResolveError::TotalBlocksTooLarge { .. }
+        | ResolveError::TotalBlocksMissing => Code::InvalidArgument,
+        // The request is sound; the prior that is stored cannot serve it.
+        ResolveError::KBelowLists { .. }
+        | ResolveError::TotalBlocksDiffer { .. }
+        | ResolveError::NothingListed { .. }
+        | ResolveError::PriorMissing { .. }
+        | ResolveError::ScoresMissing { .. } => Code::FailedPrecondition,
+    }
+}
+
+#[must_use]
+pub fn put_prior(error: &PutError) -> Status {
+    let code = match error {
+        PutError::PrefixHash { .. }
+        | PutError::QueryHash { .. }
+        | PutError::Algorithm { .. }
+        | PutError::RepairName { .. }
+        | PutError::RepairRatio
+        | PutError::Import(_)
+        | PutError::NoBlocks => Code::InvalidArgument,
+        PutError::Full | PutError::TooManyAlgorithms => Code::ResourceExhausted,
+        PutError::Store(error) => {
+            tracing::error!(%error, "a prior could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
 /// A refusal inside a stream.
 #[must_use]
 pub fn call(status: &Status) -> v1::CallError {
-    v1::CallError { code: status.code().into(), message: status.message().to_owned() }
+    v1::CallError {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+    }
 }

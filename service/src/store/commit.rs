@@ -62,6 +62,10 @@ impl GroupCommit {
         lead.finish(sync())
     }
 
+    pub(super) fn has_failed(&self) -> bool {
+        self.turn.lock().failure.is_some()
+    }
+
     pub(super) fn counts(&self) -> CommitCounts {
         CommitCounts {
             commits: self.commits.load(Relaxed),

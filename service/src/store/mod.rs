@@ -148,6 +148,11 @@ impl Store {
         Ok((store, report))
     }
 
+    /// Whether a sync has failed: then no write can be kept until a restart.
+    pub fn has_failed(&self) -> bool {
+        self.group.has_failed()
+    }
+
     /// How often the store was opened, this time included.
     pub fn epoch(&self) -> u64 {
         self.epoch

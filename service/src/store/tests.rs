@@ -30,7 +30,7 @@ fn check_donors(store: &Store, expected: &[(&[u8], &[u8])]) -> u64 {
     let mut found = Vec::new();
     let report = store
         .scan(Table::Donors, &mut |key, payload| {
-            found.push((key.to_vec(), payload.to_vec()))
+            found.push((key.to_vec(), payload.to_vec()));
         })
         .unwrap();
     let expected: Vec<_> = expected

@@ -29,7 +29,9 @@ pub struct Pages {
 
 impl std::fmt::Debug for Pages {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Pages").field("stage", &*self.stage.borrow()).finish_non_exhaustive()
+        out.debug_struct("Pages")
+            .field("stage", &*self.stage.borrow())
+            .finish_non_exhaustive()
     }
 }
 

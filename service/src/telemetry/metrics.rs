@@ -24,9 +24,10 @@ pub struct ByReason([Counter; FallbackReason::ALL.len()]);
 
 impl ByReason {
     fn bind(family: &Family<Labels, Counter>) -> ByReason {
-        ByReason(FallbackReason::ALL.map(|reason| {
-            family.get_or_create(&[("reason", reason.as_str())]).clone()
-        }))
+        ByReason(
+            FallbackReason::ALL
+                .map(|reason| family.get_or_create(&[("reason", reason.as_str())]).clone()),
+        )
     }
 
     pub fn inc(&self, reason: FallbackReason) {
@@ -82,16 +83,16 @@ impl Metrics {
     pub fn new(epoch: u64) -> Metrics {
         let mut registry = Registry::default();
         let info = ConstGauge::new(1_i64);
-        let build = registry.sub_registry_with_label(("version".into(), env!("CARGO_PKG_VERSION").into()));
+        let build =
+            registry.sub_registry_with_label(("version".into(), env!("CARGO_PKG_VERSION").into()));
         build.register("kvatlas_build", "Version of the running service", info);
         let epoch = ConstGauge::new(i64::try_from(epoch).unwrap_or(i64::MAX));
         registry.register("kvatlas_epoch", "Restart counter of the service", epoch);
         let r = &mut registry;
         let latency = |r: &mut Registry, name: &str, help: &str| {
             let (start, factor, length) = LATENCY_BUCKETS;
-            let buckets = prometheus_client::metrics::histogram::exponential_buckets(
-                start, factor, length,
-            );
+            let buckets =
+                prometheus_client::metrics::histogram::exponential_buckets(start, factor, length);
             let histogram = Histogram::new(buckets);
             r.register_with_unit(name, help, Unit::Seconds, histogram.clone());
             histogram
@@ -149,7 +150,11 @@ impl Metrics {
                 "semantic_materialize_failed",
                 "Reports of candidates that were rejected or failed to load",
             ),
-            reuse_reasons: by_reason(r, "semantic_reuse_reported", "Reasons that engines reported"),
+            reuse_reasons: by_reason(
+                r,
+                "semantic_reuse_reported",
+                "Reasons that engines reported",
+            ),
             invalid_blocks: counter(
                 r,
                 "semantic_invalid_blocks",

@@ -65,11 +65,14 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
     } = request;
     let prompt = tokens(prompt)?;
     if exact_prefix_tokens as usize > prompt.len() {
-        let problem = format!("{exact_prefix_tokens}, the prompt has {} tokens", prompt.len());
+        let problem = format!(
+            "{exact_prefix_tokens}, the prompt has {} tokens",
+            prompt.len()
+        );
         return Err(invalid("exact_prefix_tokens", problem));
     }
     check_length("request_id", &request_id, 0, ID_BYTES_MAX)?;
-    check_length("holder", &holder, 0, leases::HOLDER_BYTES_MAX)?;
+    check_length("holder", &holder, 0, crate::leases::HOLDER_BYTES_MAX)?;
     if readable_store_ids.len() > STORE_IDS_MAX {
         let problem = format!("{} ids, at most {STORE_IDS_MAX}", readable_store_ids.len());
         return Err(invalid("readable_store_ids", problem));
@@ -83,7 +86,9 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
     }
     if segment_donors_max > 0 {
         let problem = "spans over several donors are not implemented in this version";
-        return Err(Status::unimplemented(format!("segment_donors_max: {problem}")));
+        return Err(Status::unimplemented(format!(
+            "segment_donors_max: {problem}"
+        )));
     }
     Ok(Lookup {
         tokens: prompt,
@@ -92,7 +97,9 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         request_id,
         holder,
         readable_store_ids,
-        gates: gates.as_ref().map_or(Ok(GateOverrides::default()), gate_overrides)?,
+        gates: gates
+            .as_ref()
+            .map_or(Ok(GateOverrides::default()), gate_overrides)?,
         accept_spans,
         asynchronous_load,
         minimum_tier: tier(minimum_tier)?,
@@ -124,7 +131,10 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
     check_generation("owner_generation", owner_generation)?;
     let mut captured = tokens(prompt)?;
     if captured_tokens as usize > captured.len() {
-        let problem = format!("{captured_tokens}, the prompt has {} tokens", captured.len());
+        let problem = format!(
+            "{captured_tokens}, the prompt has {} tokens",
+            captured.len()
+        );
         return Err(invalid("captured_tokens", problem));
     }
     if exact_tokens > captured_tokens {
@@ -132,7 +142,11 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
         return Err(invalid("exact_tokens", problem));
     }
     if block_hashes.len() > captured.len() {
-        let problem = format!("{} hashes for {} tokens", block_hashes.len(), captured.len());
+        let problem = format!(
+            "{} hashes for {} tokens",
+            block_hashes.len(),
+            captured.len()
+        );
         return Err(invalid("block_hashes", problem));
     }
     check_length("store_id", &store_id, 1, ID_BYTES_MAX)?;
@@ -155,7 +169,11 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
 
 /// An announcement: the owner, its generation, and how long it lasts in milliseconds.
 pub fn announcement(request: v1::AnnounceOwnerRequest) -> Result<(OwnerKey, u64, u32), Status> {
-    let v1::AnnounceOwnerRequest { owner, generation, ttl_ms } = request;
+    let v1::AnnounceOwnerRequest {
+        owner,
+        generation,
+        ttl_ms,
+    } = request;
     let owner = owner_key(owner)?;
     check_generation("generation", generation)?;
     match ttl_ms {
@@ -172,12 +190,18 @@ pub fn announcement(request: v1::AnnounceOwnerRequest) -> Result<(OwnerKey, u64,
 pub fn removal(request: v1::RemoveDonorsRequest) -> Result<Removal, Status> {
     use v1::remove_donors_request::What;
     match request.what {
-        None => Err(invalid("what", "one of donors, owner, namespace must be given")),
+        None => Err(invalid(
+            "what",
+            "one of donors, owner, namespace must be given",
+        )),
         Some(What::Owner(owner)) => Ok(Removal::Owner(owner_key(Some(owner))?)),
         Some(What::Namespace(selector)) => {
             Ok(Removal::Namespace(namespace::required(Some(selector))?))
         }
-        Some(What::Donors(v1::DonorIds { namespace, donor_ids })) => {
+        Some(What::Donors(v1::DonorIds {
+            namespace,
+            donor_ids,
+        })) => {
             if donor_ids.is_empty() || donor_ids.len() > REMOVED_IDS_MAX {
                 let problem = format!("{} ids, must be 1 to {REMOVED_IDS_MAX}", donor_ids.len());
                 return Err(invalid("donor_ids", problem));
@@ -251,7 +275,10 @@ pub fn mode_to_wire(mode: Mode) -> v1::Mode {
 /// The answer on the wire. `decode_ns` is what came before the look-up.
 #[must_use]
 pub fn answer(answer: &Answer, now_ms: u64, decode_ns: u64) -> v1::FindDonorResponse {
-    let (lease_refusal, timings) = (answer.lease_refusal.map_or(0, refusal_to_wire), answer.timings);
+    let (lease_refusal, timings) = (
+        answer.lease_refusal.map_or(0, refusal_to_wire),
+        answer.timings,
+    );
     let outcome = match answer.outcome {
         Outcome::Prefix => v1::FindOutcome::Prefix,
         Outcome::Spans => v1::FindOutcome::Spans,
@@ -262,9 +289,15 @@ pub fn answer(answer: &Answer, now_ms: u64, decode_ns: u64) -> v1::FindDonorResp
         reason: answer.reason.map_or(0, reason_to_wire),
         detail: answer.detail.clone(),
         r#match: answer.found.as_ref().map(donor_match),
-        lease: answer.lease.as_ref().map(|grant| leases::grant(grant, now_ms)),
+        lease: answer
+            .lease
+            .as_ref()
+            .map(|grant| leases::grant(grant, now_ms)),
         lease_refusal,
-        namespace_id: answer.namespace.map(|id| id.to_string()).unwrap_or_default(),
+        namespace_id: answer
+            .namespace
+            .map(|id| id.to_string())
+            .unwrap_or_default(),
         mode: mode_to_wire(answer.mode).into(),
         timings: Some(v1::StageTimings {
             decode_us: micros(decode_ns),
@@ -281,7 +314,11 @@ pub fn answer(answer: &Answer, now_ms: u64, decode_ns: u64) -> v1::FindDonorResp
 
 #[must_use]
 pub fn registered(registered: Registered) -> v1::RegisterDonorResponse {
-    let Registered { admission, namespace, evicted } = registered;
+    let Registered {
+        admission,
+        namespace,
+        evicted,
+    } = registered;
     let (admission, covered_by) = match admission {
         Admission::Added => (v1::Admission::Added, String::new()),
         Admission::Replaced => (v1::Admission::Replaced, String::new()),
@@ -311,7 +348,10 @@ pub fn reason(value: i32) -> Result<Option<FallbackReason>, Status> {
 fn tokens(tokens: Option<v1::Tokens>) -> Result<Vec<u32>, Status> {
     let v1::Tokens { ids, packed } = tokens.unwrap_or_default();
     if !ids.is_empty() && !packed.is_empty() {
-        return Err(invalid("tokens", "ids and packed are given, only one may be"));
+        return Err(invalid(
+            "tokens",
+            "ids and packed are given, only one may be",
+        ));
     }
     if !packed.len().is_multiple_of(4) {
         let problem = format!("{} bytes, must be a multiple of 4", packed.len());
@@ -322,7 +362,10 @@ fn tokens(tokens: Option<v1::Tokens>) -> Result<Vec<u32>, Status> {
         return Err(invalid("tokens", "must not be empty"));
     }
     if count > PROMPT_TOKENS_MAX {
-        return Err(invalid("tokens", format!("{count} tokens, at most {PROMPT_TOKENS_MAX}")));
+        return Err(invalid(
+            "tokens",
+            format!("{count} tokens, at most {PROMPT_TOKENS_MAX}"),
+        ));
     }
     if packed.is_empty() {
         return Ok(ids);
@@ -332,15 +375,26 @@ fn tokens(tokens: Option<v1::Tokens>) -> Result<Vec<u32>, Status> {
 }
 
 pub(in crate::rpc) fn owner_key(owner: Option<v1::Owner>) -> Result<OwnerKey, Status> {
-    let Some(v1::Owner { worker_id, data_parallel_rank }) = owner else {
+    let Some(v1::Owner {
+        worker_id,
+        data_parallel_rank,
+    }) = owner
+    else {
         return Err(invalid("owner", "must be given"));
     };
     check_length("owner.worker_id", &worker_id, 1, WORKER_ID_BYTES_MAX)?;
-    Ok(OwnerKey { worker_id: worker_id.into(), data_parallel_rank })
+    Ok(OwnerKey {
+        worker_id: worker_id.into(),
+        data_parallel_rank,
+    })
 }
 
 fn check_generation(field: &str, generation: u64) -> Result<(), Status> {
-    if generation == 0 { Err(invalid(field, "must be at least 1")) } else { Ok(()) }
+    if generation == 0 {
+        Err(invalid(field, "must be at least 1"))
+    } else {
+        Ok(())
+    }
 }
 
 fn tier(value: i32) -> Result<Tier, Status> {
@@ -363,7 +417,12 @@ fn medium(value: i32) -> Result<Medium, Status> {
 }
 
 fn donor_match(found: &FoundDonor) -> v1::DonorMatch {
-    let FoundDonor { donor, worth, tier, spans } = found;
+    let FoundDonor {
+        donor,
+        worth,
+        tier,
+        spans,
+    } = found;
     let cache_policy = match tier {
         Tier::Exact => v1::CachePolicy::ExactCommit,
         Tier::Verified => v1::CachePolicy::RequestOnly,
@@ -456,7 +515,11 @@ fn reason_to_wire(reason: FallbackReason) -> i32 {
     wire.into()
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "for people")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "for people"
+)]
 fn micros(ns: u64) -> f32 {
     (ns as f64 / 1000.0) as f32
 }

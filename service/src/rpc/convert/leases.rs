@@ -4,18 +4,18 @@ use kvatlas_proto::v1;
 use tonic::Status;
 
 use super::{check_length, invalid};
-use crate::leases::{Grant, LeaseState};
+use crate::leases::{Grant, HOLDER_BYTES_MAX, LeaseState};
 
 /// Longest lease id, in bytes.
 pub const LEASE_ID_BYTES_MAX: usize = 128;
-/// Longest holder, in bytes.
-pub const HOLDER_BYTES_MAX: usize = 256;
-
 pub fn check_lease_id(id: &[u8]) -> Result<(), Status> {
     match id.len() {
         0 => Err(invalid("lease_id", "must not be empty")),
         1..=LEASE_ID_BYTES_MAX => Ok(()),
-        size => Err(invalid("lease_id", format!("{size} bytes, at most {LEASE_ID_BYTES_MAX}"))),
+        size => Err(invalid(
+            "lease_id",
+            format!("{size} bytes, at most {LEASE_ID_BYTES_MAX}"),
+        )),
     }
 }
 

@@ -9,8 +9,7 @@ use std::fmt::Display;
 
 use tonic::Status;
 
-/// Longest lease or time to live that can be asked for, in milliseconds.
-pub const TTL_MS_MAX: u32 = 600_000;
+use crate::leases::TTL_MS_MAX;
 
 /// INVALID_ARGUMENT that names the field and what is wrong with it.
 pub fn invalid(field: &str, problem: impl Display) -> Status {

@@ -1,0 +1,96 @@
+//! Torch's files: the zip archive of a pickle and its storages. The older stream is `legacy`'s.
+
+use std::collections::HashMap;
+
+use super::error::{ImportError, shown};
+use super::schema::Fields;
+use super::value::{Arena, Storage, Value};
+use super::zip::Archive;
+use super::{fields, legacy, pickle};
+
+/// Reads a `.pt` file.
+pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
+    if !bytes.starts_with(b"PK") {
+        return legacy::read(bytes);
+    }
+    let archive = Archive::open(bytes)?;
+    // Torch names every entry `<stem>/...`; the stem is whatever the file was first called.
+    let mut pickles = archive
+        .names()
+        .filter_map(|name| name.strip_suffix("data.pkl"));
+    let directory = pickles.find(|directory| directory.is_empty() || directory.ends_with('/'));
+    let missing = || ImportError::EntryMissing { name: "data.pkl" };
+    let directory = directory.ok_or_else(missing)?;
+    let pickled = archive
+        .read(&format!("{directory}data.pkl"))?
+        .ok_or_else(missing)?;
+    if let Some(order) = archive.read(&format!("{directory}byteorder"))?
+        && order != b"little"
+    {
+        let order = String::from_utf8_lossy(&order[..order.len().min(16)]);
+        return Err(ImportError::ByteOrder {
+            found: shown(&order),
+        });
+    }
+    let pickle = pickle::read(pickled)?;
+    let mut storages = Storages::Archive {
+        archive: &archive,
+        directory,
+        verified: HashMap::new(),
+    };
+    fields::read(&pickle.arena, pickle.root, &mut storages)
+}
+
+/// Where the bytes of storages are.
+pub(super) enum Storages<'a> {
+    Archive {
+        archive: &'a Archive<'a>,
+        directory: &'a str,
+        /// By key: checksums cost a pass, and many tensors can be views of one storage.
+        verified: HashMap<&'a [u8], &'a [u8]>,
+    },
+    /// By key.
+    Stream(HashMap<&'a [u8], &'a [u8]>),
+}
+
+impl<'a> Storages<'a> {
+    /// The bytes of a storage: as many as its elements take.
+    pub(super) fn bytes(
+        &mut self,
+        arena: &Arena<'a>,
+        storage: Storage,
+    ) -> Result<&'a [u8], ImportError> {
+        let key = arena.slice(storage.key);
+        let missing = || ImportError::StorageMissing {
+            key: key_shown(arena, storage),
+        };
+        let found = match self {
+            Self::Stream(storages) => *storages.get(key).ok_or_else(missing)?,
+            Self::Archive {
+                archive,
+                directory,
+                verified,
+            } => match verified.get(key) {
+                Some(bytes) => bytes,
+                None => {
+                    let key_text = arena.text(Value::Text(storage.key)).ok_or_else(missing)?;
+                    let bytes = archive.read(&format!("{directory}data/{key_text}"))?;
+                    let bytes = bytes.ok_or_else(missing)?;
+                    verified.insert(key, bytes);
+                    bytes
+                }
+            },
+        };
+        let wanted = storage.bytes();
+        let used = wanted.and_then(|wanted| found.get(..usize::try_from(wanted).ok()?));
+        used.ok_or_else(|| ImportError::StorageBytes {
+            key: key_shown(arena, storage),
+            found: found.len(),
+            wanted: wanted.unwrap_or(u64::MAX),
+        })
+    }
+}
+
+fn key_shown(arena: &Arena<'_>, storage: Storage) -> String {
+    shown(arena.text(Value::Text(storage.key)).unwrap_or("?"))
+}

@@ -1,0 +1,220 @@
+//! Routing messages from and to the wire.
+
+use bytes::Bytes;
+use kvatlas_kernels::Pooling;
+use kvatlas_proto::v1;
+use tonic::Status;
+
+use super::{invalid, ttl};
+use crate::{
+    leases::ManifestToken,
+    routing::{
+        import::Format,
+        manifest::{Manifest, ManifestQuery, Provenance, Reason},
+        prior::{Prior, Repair},
+    },
+};
+
+/// Checks what the manifest domain does not know of, and borrows the rest.
+///
+/// Returns the query and the lease in milliseconds.
+pub fn query(
+    request: &v1::GetManifestRequest,
+    lease_ttl_ms: u32,
+) -> Result<(ManifestQuery<'_>, u32), Status> {
+    let v1::GetManifestRequest {
+        prefix_hash,
+        query_hash,
+        k,
+        policy,
+        algorithm,
+        total_blocks,
+        fallback_policy,
+        allow_fallback,
+        lease_ttl_ms: wanted_ttl_ms,
+        query,
+        query_tokens,
+    } = request;
+    let online = [
+        ("query", query.is_some()),
+        ("query_tokens", query_tokens.is_some()),
+    ];
+    if let Some((field, _)) = online
+        .into_iter()
+        .find(|(_, given)| *given && !allow_fallback)
+    {
+        return Err(Status::unimplemented(format!(
+            "{field}: online scoring is not implemented in this version; allow_fallback takes the \
+             stored prior"
+        )));
+    }
+    let lease = ttl("lease_ttl_ms", *wanted_ttl_ms, lease_ttl_ms)?;
+    let query = ManifestQuery {
+        prefix_hash,
+        query_hash,
+        k: *k,
+        policy,
+        algorithm,
+        total_blocks: *total_blocks,
+        fallback_policy,
+        allow_fallback: *allow_fallback,
+    };
+    Ok((query, lease))
+}
+
+/// The answer on the wire, with its lease.
+#[must_use]
+pub fn manifest(
+    manifest: Manifest,
+    token: &ManifestToken,
+    (now_ms, ttl_ms): (u64, u32),
+    ignored_query: bool,
+) -> v1::GetManifestResponse {
+    let Manifest {
+        blocks,
+        heads,
+        total_blocks,
+        effective_k,
+        policy,
+        prior,
+        provenance,
+        reason,
+    } = manifest;
+    let (block_indices, per_head) = match heads {
+        None => (blocks, None),
+        Some((layers, kv_heads)) => (
+            Vec::new(),
+            Some(v1::PerHeadBlocks {
+                layers,
+                kv_heads,
+                block_indices: blocks,
+            }),
+        ),
+    };
+    let provenance = match provenance {
+        Provenance::Prior => v1::ManifestProvenance::Prior,
+        Provenance::PolicyOnly => v1::ManifestProvenance::PolicyOnly,
+    };
+    let reason = match reason {
+        Some(Reason::PriorMissing) => v1::ManifestReason::PriorMissing,
+        Some(Reason::PriorShort) => v1::ManifestReason::PriorShort,
+        Some(Reason::AllBlocks) => v1::ManifestReason::AllBlocks,
+        Some(Reason::OnlineUnavailable) => v1::ManifestReason::OnlineUnavailable,
+        Some(Reason::QueryUnknown) => v1::ManifestReason::QueryUnknown,
+        None if ignored_query => v1::ManifestReason::OnlineUnavailable,
+        None => v1::ManifestReason::Unspecified,
+    };
+    let prior = prior.as_deref();
+    v1::GetManifestResponse {
+        block_indices,
+        total_blocks,
+        effective_k,
+        algorithm: prior
+            .map(|prior| prior.key.algorithm.to_string())
+            .unwrap_or_default(),
+        policy: policy.to_string(),
+        prior_generation: prior.map_or(0, |prior| prior.generation),
+        repair: prior
+            .and_then(|prior| prior.repair.as_ref())
+            .map(repair_to_wire),
+        lease: Some(v1::Lease {
+            id: Bytes::copy_from_slice(token.as_ref()),
+            ttl_ms,
+            deadline_unix_ms: now_ms.saturating_add(u64::from(ttl_ms)),
+        }),
+        provenance: provenance.into(),
+        reason: reason.into(),
+        per_head,
+    }
+}
+
+/// An upload's header whose fields have been checked as far as the wire goes.
+#[derive(Debug)]
+pub struct UploadHeader {
+    pub prefix_hash: String,
+    pub query_hash: String,
+    pub algorithm: String,
+    pub format: Option<Format>,
+    pub pooling: Pooling,
+    pub repair: Option<Repair>,
+    /// 0: not said.
+    pub size_bytes: u64,
+}
+
+pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<UploadHeader, Status> {
+    let v1::PutPriorHeader {
+        prefix_hash,
+        query_hash,
+        algorithm,
+        format,
+        pooling,
+        repair,
+        size_bytes,
+    } = header;
+    let format = match v1::PriorFormat::try_from(format) {
+        Ok(v1::PriorFormat::Unspecified) => None,
+        Ok(v1::PriorFormat::Torch) => Some(Format::Torch),
+        Ok(v1::PriorFormat::Safetensors) => Some(Format::Safetensors),
+        Err(_) => return Err(invalid("format", format!("{format} is not a format"))),
+    };
+    let pooling = match v1::Pooling::try_from(pooling) {
+        Ok(v1::Pooling::Unspecified | v1::Pooling::Mean) => Pooling::Mean,
+        Ok(v1::Pooling::Max) => Pooling::Max,
+        Err(_) => return Err(invalid("pooling", format!("{pooling} is not a pooling"))),
+    };
+    if size_bytes > bytes_max {
+        return Err(invalid(
+            "size_bytes",
+            format!("{size_bytes}, at most {bytes_max}"),
+        ));
+    }
+    let repair = repair.map(|v1::Repair { name, ratio }| Repair {
+        name: name.into(),
+        ratio,
+    });
+    Ok(UploadHeader {
+        prefix_hash,
+        query_hash,
+        algorithm,
+        format,
+        pooling,
+        repair,
+        size_bytes,
+    })
+}
+
+#[must_use]
+pub fn prior(prior: &Prior) -> v1::Prior {
+    let pooling = match prior.pooling {
+        Pooling::Mean => v1::Pooling::Mean,
+        Pooling::Max => v1::Pooling::Max,
+    };
+    v1::Prior {
+        prefix_hash: prior.key.prefix_hash.to_string(),
+        query_hash: prior.key.query_hash.to_string(),
+        algorithm: prior.key.algorithm.to_string(),
+        generation: prior.generation,
+        total_blocks: prior.blocks.total_blocks.unwrap_or(0),
+        layers: prior.layers,
+        kv_heads: prior.kv_heads,
+        block_size: prior.block_size,
+        pooling: pooling.into(),
+        repair: prior.repair.as_ref().map(repair_to_wire),
+        listed_k: prior.blocks.per_k.keys().copied().collect(),
+        legacy_list_length: u32::try_from(prior.blocks.legacy.len()).unwrap_or(u32::MAX),
+        file_bytes: prior.file_bytes,
+        put_unix_ms: prior.put_unix_ms,
+        metadata: prior
+            .metadata
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    }
+}
+
+fn repair_to_wire(repair: &Repair) -> v1::Repair {
+    v1::Repair {
+        name: repair.name.to_string(),
+        ratio: repair.ratio,
+    }
+}

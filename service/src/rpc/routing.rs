@@ -1,0 +1,318 @@
+//! The Routing service: manifests inline, imports through the import thread.
+
+use std::{pin::Pin, sync::Arc};
+
+use kvatlas_proto::v1::{self, routing_server::Routing};
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::{
+    Core,
+    clock::Deadline,
+    convert::{self, check_length, invalid},
+    status, upload,
+};
+use crate::routing::{
+    manifest::{ManifestError, get_manifest},
+    prior::{Prior, PriorKey},
+    priors::{ALGORITHM_BYTES_MAX, PREFIX_HASH_BYTES_MAX, QUERY_HASH_BYTES_MAX},
+};
+
+/// Serves kvatlas.v1.Routing.
+#[derive(Debug, Clone)]
+pub struct RoutingService(pub Arc<Core>);
+
+#[tonic::async_trait]
+impl Routing for RoutingService {
+    async fn get_manifest(
+        &self,
+        request: Request<v1::GetManifestRequest>,
+    ) -> Result<Response<v1::GetManifestResponse>, Status> {
+        let deadline = self.0.deadline(request.metadata());
+        answer(&self.0, &request.into_inner(), deadline)
+            .await
+            .map(Response::new)
+    }
+
+    type GetManifestsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::GetManifestsResponse, Status>> + Send>>;
+
+    async fn get_manifests(
+        &self,
+        request: Request<Streaming<v1::GetManifestsRequest>>,
+    ) -> Result<Response<Self::GetManifestsStream>, Status> {
+        let core = Arc::clone(&self.0);
+        let answers = request.into_inner().then(move |message| {
+            let core = Arc::clone(&core);
+            async move {
+                let v1::GetManifestsRequest {
+                    correlation_id,
+                    request,
+                } = message?;
+                let given = match core.admission.enter() {
+                    Ok(_permit) => {
+                        let deadline = core.message_deadline();
+                        answer(&core, &request.unwrap_or_default(), deadline).await
+                    }
+                    Err(status) => Err(status),
+                };
+                let result = Some(match given {
+                    Ok(manifest) => v1::get_manifests_response::Result::Manifest(manifest),
+                    Err(status) => v1::get_manifests_response::Result::Error(status::call(&status)),
+                });
+                Ok(v1::GetManifestsResponse {
+                    correlation_id,
+                    result,
+                })
+            }
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn put_prior(
+        &self,
+        request: Request<Streaming<v1::PutPriorRequest>>,
+    ) -> Result<Response<v1::PutPriorResponse>, Status> {
+        let deadline = self.0.deadline(request.metadata());
+        let outcome = upload::put_prior(&self.0, request.into_inner(), deadline).await?;
+        Ok(Response::new(v1::PutPriorResponse {
+            prior: Some(convert::routing::prior(&outcome.prior)),
+            replaced: outcome.replaced,
+        }))
+    }
+
+    async fn get_prior(
+        &self,
+        request: Request<v1::GetPriorRequest>,
+    ) -> Result<Response<v1::Prior>, Status> {
+        let key = key(request.into_inner().key)?;
+        let found = self
+            .0
+            .priors
+            .get(&key.prefix_hash, &key.query_hash, &key.algorithm);
+        let prior = found.ok_or_else(|| Status::not_found("no prior is stored under this key"))?;
+        Ok(Response::new(convert::routing::prior(&prior)))
+    }
+
+    async fn list_priors(
+        &self,
+        request: Request<v1::ListPriorsRequest>,
+    ) -> Result<Response<v1::ListPriorsResponse>, Status> {
+        let v1::ListPriorsRequest {
+            page_size,
+            page_token,
+            prefix_hash_begins,
+        } = request.into_inner();
+        let size = convert::page_size(page_size)?;
+        check_length(
+            "prefix_hash_begins",
+            &prefix_hash_begins,
+            0,
+            PREFIX_HASH_BYTES_MAX,
+        )?;
+        let after = if page_token.is_empty() {
+            None
+        } else {
+            Some(read_token(&page_token)?)
+        };
+        // One more than the page tells whether there is a next one.
+        let mut priors = self
+            .0
+            .priors
+            .list(&prefix_hash_begins, after.as_ref(), size + 1);
+        let more = priors.len() > size;
+        priors.truncate(size);
+        let next_page_token = priors
+            .last()
+            .filter(|_| more)
+            .map(|prior| token(&prior.key))
+            .unwrap_or_default();
+        let priors = priors
+            .iter()
+            .map(|prior: &Arc<Prior>| convert::routing::prior(prior));
+        Ok(Response::new(v1::ListPriorsResponse {
+            priors: priors.collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn delete_prior(
+        &self,
+        request: Request<v1::DeletePriorRequest>,
+    ) -> Result<Response<v1::DeletePriorResponse>, Status> {
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        let key = key(request.into_inner().key)?;
+        let priors = Arc::clone(&core.priors);
+        let (reply, done) = tokio::sync::oneshot::channel();
+        let queued = core.importers.submit(move || {
+            let deleted = priors.delete(&key.prefix_hash, &key.query_hash, &key.algorithm);
+            // A caller that has gone needs no answer.
+            let _gone = reply.send(deleted);
+        });
+        queued.map_err(|_| Status::resource_exhausted("the import queue is full"))?;
+        let deleted = deadline
+            .bound(done)
+            .await?
+            .map_err(|_| Status::unavailable("the server is stopping"))?
+            .map_err(|error| {
+                tracing::error!(%error, "a prior could not be deleted");
+                Status::internal(error.to_string())
+            })?;
+        if deleted == 0 {
+            return Err(Status::not_found("no prior is stored under this key"));
+        }
+        let deleted = u32::try_from(deleted).unwrap_or(u32::MAX);
+        Ok(Response::new(v1::DeletePriorResponse { deleted }))
+    }
+
+    async fn put_key_summary(
+        &self,
+        _request: Request<Streaming<v1::PutKeySummaryRequest>>,
+    ) -> Result<Response<v1::PutKeySummaryResponse>, Status> {
+        Err(Status::unimplemented(
+            "PutKeySummary: this version does not score online yet",
+        ))
+    }
+
+    async fn put_query(
+        &self,
+        _request: Request<v1::PutQueryRequest>,
+    ) -> Result<Response<v1::PutQueryResponse>, Status> {
+        Err(Status::unimplemented(
+            "PutQuery: this version does not score online yet",
+        ))
+    }
+}
+
+// Converts, answers, records, converts back; waits only for a prior's per-head rankings.
+async fn answer(
+    core: &Arc<Core>,
+    request: &v1::GetManifestRequest,
+    deadline: Deadline,
+) -> Result<v1::GetManifestResponse, Status> {
+    let given = given(core, request, deadline).await;
+    match &given {
+        Ok(_) => core.metrics.manifests.inc(),
+        Err(status) if status.code() == Code::NotFound => core.metrics.manifest_misses.inc(),
+        Err(_) => core.metrics.manifest_errors.inc(),
+    };
+    given
+}
+
+async fn given(
+    core: &Arc<Core>,
+    request: &v1::GetManifestRequest,
+    deadline: Deadline,
+) -> Result<v1::GetManifestResponse, Status> {
+    deadline.check(&core.clock)?;
+    let (query, ttl_ms) = convert::routing::query(request, core.limits.lease_ttl_ms)?;
+    let manifest = match get_manifest(&core.priors, &query) {
+        Err(ManifestError::LoadPerHead(prior)) => {
+            load_per_head(core, prior, deadline).await?;
+            get_manifest(&core.priors, &query)
+        }
+        other => other,
+    };
+    let manifest = manifest.map_err(|error| status::manifest(&error))?;
+    let now_ms = core.clock.now_ms();
+    let generation = manifest.prior.as_ref().map_or(0, |prior| prior.generation);
+    let token = core.manifest_leases.issue(now_ms, ttl_ms, generation);
+    let ignored_query = request.query.is_some() || request.query_tokens.is_some();
+    Ok(convert::routing::manifest(
+        manifest,
+        &token,
+        (now_ms, ttl_ms),
+        ignored_query,
+    ))
+}
+
+async fn load_per_head(
+    core: &Arc<Core>,
+    prior: Arc<Prior>,
+    deadline: Deadline,
+) -> Result<(), Status> {
+    let (reply, loaded) = tokio::sync::oneshot::channel();
+    let store = Arc::clone(&core.store);
+    let queued = core.importers.submit(move || {
+        // A caller that has gone needs no answer.
+        let _gone = reply.send(prior.load_per_head(&store));
+    });
+    queued.map_err(|_| Status::resource_exhausted("the import queue is full"))?;
+    let loaded = deadline.bound(loaded).await?;
+    loaded
+        .map_err(|_| Status::unavailable("the server is stopping"))?
+        .map_err(|error| {
+            tracing::error!(%error, "per-head rankings could not be read");
+            Status::data_loss(error.to_string())
+        })
+}
+
+fn key(key: Option<v1::PriorKey>) -> Result<PriorKey, Status> {
+    let Some(v1::PriorKey {
+        prefix_hash,
+        query_hash,
+        algorithm,
+    }) = key
+    else {
+        return Err(invalid("key", "must be given"));
+    };
+    check_length("key.prefix_hash", &prefix_hash, 1, PREFIX_HASH_BYTES_MAX)?;
+    check_length("key.query_hash", &query_hash, 0, QUERY_HASH_BYTES_MAX)?;
+    check_length("key.algorithm", &algorithm, 0, ALGORITHM_BYTES_MAX)?;
+    Ok(PriorKey {
+        prefix_hash: prefix_hash.into(),
+        query_hash: query_hash.into(),
+        algorithm: algorithm.into(),
+    })
+}
+
+// A page token is the last key of the page: lengths first, so that any bytes can be in it.
+fn token(key: &PriorKey) -> String {
+    let PriorKey {
+        prefix_hash,
+        query_hash,
+        algorithm,
+    } = key;
+    format!(
+        "{}:{}:{prefix_hash}{query_hash}{algorithm}",
+        prefix_hash.len(),
+        query_hash.len()
+    )
+}
+
+fn read_token(token: &str) -> Result<PriorKey, Status> {
+    let parts = || {
+        let (prefix, rest) = token.split_once(':')?;
+        let (query, rest) = rest.split_once(':')?;
+        let (prefix, query): (usize, usize) = (prefix.parse().ok()?, query.parse().ok()?);
+        let (prefix_hash, rest) = rest.split_at_checked(prefix)?;
+        let (query_hash, algorithm) = rest.split_at_checked(query)?;
+        Some(PriorKey {
+            prefix_hash: prefix_hash.into(),
+            query_hash: query_hash.into(),
+            algorithm: algorithm.into(),
+        })
+    };
+    parts().ok_or_else(|| invalid("page_token", "is not one that a page gave"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_token_reads_back_as_the_key_it_was_made_of() {
+        for (prefix, query, algorithm) in [("p", "", ""), ("1:2:", ":", "é:"), ("é", "é", "x")] {
+            let key = PriorKey {
+                prefix_hash: prefix.into(),
+                query_hash: query.into(),
+                algorithm: algorithm.into(),
+            };
+            assert_eq!(read_token(&token(&key)).unwrap(), key);
+        }
+        for bad in ["", "1", "1:", "9:0:x", "1:0:é", "x:0:"] {
+            assert!(read_token(bad).is_err(), "{bad}");
+        }
+    }
+}
