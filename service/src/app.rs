@@ -296,6 +296,10 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
     };
     let (writer, writes, catalog, loaded) = Writer::open(Arc::clone(&store), defaults, capacity)?;
     let damaged_records = report.damaged + priors_loaded.damaged + loaded.damaged;
+    if report.writes_lost > 0 || damaged_records > 0 {
+        let writes_lost = report.writes_lost;
+        tracing::error!(writes_lost, damaged_records, "the data folder has been damaged");
+    }
     tracing::info!(
         priors = priors.len(),
         donors = loaded.donors,

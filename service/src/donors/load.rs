@@ -47,7 +47,7 @@ pub(super) fn load(
             None => loaded.damaged += 1,
         },
     )?;
-    loaded.damaged += scanned.damaged;
+    loaded.damaged += scanned.damaged + scanned.missing;
     let scanned = store.scan(Table::Donors, &mut |key, payload| {
         if publish(catalog, &shards, eviction, (key, payload)).is_some() {
             loaded.donors += 1;
@@ -55,7 +55,7 @@ pub(super) fn load(
             loaded.damaged += 1;
         }
     })?;
-    loaded.damaged += scanned.damaged;
+    loaded.damaged += scanned.damaged + scanned.missing;
     Ok(loaded)
 }
 

@@ -123,7 +123,7 @@ impl Priors {
             report.blobs.extend(prior.blob().map(|blob| blob.name));
             index.insert(Arc::new(prior));
         })?;
-        report.damaged += scan.damaged;
+        report.damaged += scan.damaged + scan.missing;
         let priors = Self {
             store,
             writer: Mutex::new(()),
