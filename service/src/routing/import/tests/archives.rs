@@ -88,6 +88,15 @@ fn archives_beyond_the_rules_are_refused() {
         &changed(good.len() - 2, &[1]),
         "the end of the central directory is missing",
     );
+}
+
+#[test]
+fn entries_must_be_torch_s() {
+    let pickle = dict(&[("kmeans_blocks", &build::list(&[5, 2]))]);
+    let entries = [
+        ("a/data.pkl", pickle.as_slice()),
+        ("a/byteorder", b"little"),
+    ];
     check(
         &archive(&[("x", b"")], Layout::Stream),
         "the entry data.pkl is missing",

@@ -51,6 +51,11 @@ fn numbers_must_be_in_range_and_agree_with_the_tensor() {
         &[("block_size", b"G\x3f\xf0\0\0\0\0\0\0")],
         "block_size is a float, not an integer",
     );
+    let two = tensor("ByteStorage", 2, 0, &[(2, 1)]);
+    check(
+        &[("num_blocks", &two)],
+        "num_blocks is a tensor, not an integer",
+    );
     check(
         &[("num_blocks", b"\x88")],
         "num_blocks is a bool, not an integer",
