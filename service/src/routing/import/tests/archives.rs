@@ -100,6 +100,11 @@ fn archives_beyond_the_rules_are_refused() {
         &archive(&[entries[0], entries[0]], Layout::Stream),
         "two entries are named a/data.pkl",
     );
+    let two = [entries[0], ("b/data.pkl", pickle.as_slice())];
+    check(
+        &archive(&two, Layout::Stream),
+        "two entries are named data.pkl",
+    );
     check(
         &archive(&[("a", b"".as_slice()); 8193], Layout::Stream),
         "8193 entries; at most 8192",

@@ -3,6 +3,7 @@
 mod archives;
 mod build;
 mod hostile;
+mod legacy;
 mod pickles;
 mod schema;
 mod tensors;

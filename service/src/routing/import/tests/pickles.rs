@@ -129,6 +129,15 @@ fn pickles_beyond_the_rules_are_refused() {
     check_pickle(b"](Nu", "SETITEMS at byte 5");
     check_pickle(b"NN\x93", "STACK_GLOBAL at byte 4");
     check_pickle(b"NQ", "BINPERSID at byte 3");
+    check_pickle(
+        b"(X\x03\0\0\0tapctorch\nByteStorage\nX\x01\0\0\x000NK\x01tQ",
+        "BINPERSID at",
+    );
+    let scalar = b"cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\nU\x02u1\x89\x88\x87R";
+    check_pickle(
+        &[scalar.as_slice(), b"C\x02ab\x86R"].concat(),
+        "REDUCE at byte 58",
+    );
     check_pickle(b"NNb", "BUILD at byte 4");
     check_pickle(b"ccollections\nOrderedDict\nNR", "REDUCE at byte 28");
     for opcode in [

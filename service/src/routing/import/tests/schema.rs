@@ -263,6 +263,7 @@ fn safetensors_hold_the_same_fields() {
             ("block_size", "16"),
             ("prior_type", "kri-g"),
             ("model_id", "m"),
+            ("note", &format!("a{}", "ü".repeat(200))),
         ],
     );
     for format in [None, Some(Format::Safetensors)] {
@@ -277,10 +278,10 @@ fn safetensors_hold_the_same_fields() {
         assert_eq!(prior.legacy_list, Some(vec![5, 0, 1]));
         assert_eq!((prior.total_blocks, prior.block_size), (Some(6), Some(16)));
         assert_eq!(prior.prior_type.as_deref(), Some("kri-g"));
-        assert_eq!(
-            prior.metadata,
-            [("model_id".to_owned(), "m".to_owned())].into()
-        );
+        let note = format!("a{}", "ü".repeat(127));
+        let metadata = [("model_id", "m"), ("note", &note)];
+        let metadata = metadata.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        assert_eq!(prior.metadata, metadata.into());
     }
     for length in 0..file.len() {
         assert!(import(&file[..length], None).is_err(), "cut to {length}");
