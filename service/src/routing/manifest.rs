@@ -127,6 +127,10 @@ pub fn get_manifest(priors: &Priors, query: &ManifestQuery<'_>) -> Result<Manife
         Some(_) => "",
         None => query.algorithm,
     };
+    let query = &ManifestQuery {
+        algorithm,
+        ..*query
+    };
     let Some(found) = priors.find(query.prefix_hash, query.query_hash, algorithm) else {
         return without_prior(query, &policy, budget, fallback);
     };

@@ -1,11 +1,12 @@
 //! Manifests: which blocks of a cached prefix should a request read?
 //!
-//! Pure decisions: `policy` (tags), `ranking` (packed rankings), `resolve` (the blocks). Around
-//! them: `import` (files), `prior`, `record` and `priors` (what is stored), `manifest` (the
-//! answer).
+//! Pure decisions: `policy` (tags), `ranking` (packed rankings), `resolve` and `middle` (the
+//! blocks). Around them: `import` (files), `prior`, `record` and `priors` (what is stored),
+//! `manifest` (the answer).
 
 pub mod import;
 pub mod manifest;
+mod middle;
 pub mod policy;
 pub mod prior;
 pub mod priors;

@@ -125,6 +125,9 @@ fn an_unknown_prefix_is_answered_by_position_only_when_asked_to() {
         refused(priors, text, "no prior is stored under this prefix_hash");
     }
     refused(priors, "p k=2 algorithm=kri-a", "prefix_hash and algorithm");
+    let online = get_manifest(priors, &query("none k=2 algorithm=kri-q allow=true"));
+    let online = online.unwrap_err().to_string();
+    assert!(online.ends_with("this prefix_hash"), "{online}");
 
     let by_policy = "none k=2 policy=recency total=9";
     check(priors, by_policy, (&[7, 8], POLICY_ONLY, None));

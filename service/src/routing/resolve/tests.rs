@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::super::middle::split_mix_64;
 use super::super::policy::tests::any_policy;
 use super::super::ranking::pack_rows;
 use super::*;
