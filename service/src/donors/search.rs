@@ -13,6 +13,8 @@ const QUERY_WORK_MAX: usize = 24_576;
 const ANCHORED_MAX: usize = 2;
 /// Donors of the rarest of the first seeds that are looked up in the lists of the others.
 const ANCHORED_DONORS_MAX: usize = 64;
+/// Lists of those others.
+const ANCHORED_LISTS_MAX: usize = 8;
 /// Seeds looked ahead for one with so few donors.
 const ANCHORED_AHEAD_MAX: usize = 32;
 /// Donors of those whose tokens at the boundary are compared: each is a visit to cold memory.
@@ -228,7 +230,7 @@ impl DonorIndex {
             anchored.clear();
             anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
             // From the last on: it is what the verified ones lack.
-            for hit in wanted.iter().rev() {
+            for hit in wanted.iter().rev().take(ANCHORED_LISTS_MAX) {
                 self.keep_those_with(hit, anchored);
             }
             anchored.retain(|&slot| {

@@ -77,6 +77,18 @@ fn align(target: &[u32], donor: &[u32], boundary: usize, shortest: usize) -> Vec
     spans
 }
 
+fn all_runs(target: &[u32], donor: &[u32], boundary: usize, shortest: usize) -> Vec<Span> {
+    let mut scan = Scan::default();
+    scan.scan(&target[boundary..]);
+    let mut aligner = Aligner::default();
+    aligner.set_target(&scan.short_hashes, boundary);
+    aligner.find_runs(target, donor, shortest);
+    let order = |run: &Span| (run.target_start, run.donor_start);
+    aligner.runs.sort_unstable_by_key(order);
+    aligner.runs.dedup();
+    aligner.runs
+}
+
 fn has_repeated_window(tokens: &[u32], length: usize) -> bool {
     let mut seen = HashSet::new();
     !tokens.windows(length).all(|window| seen.insert(window))
@@ -96,6 +108,7 @@ fn check(target: &[u32], donor: &[u32], boundary: usize, shortest: usize) {
     assert_eq!(spans.is_empty(), runs.is_empty());
     if !has_repeated_window(&target[boundary..], shortest) && !has_repeated_window(donor, shortest)
     {
+        assert_eq!(all_runs(target, donor, boundary, shortest), runs);
         assert_eq!(spans, reference_spans(&runs, shortest));
     }
     let longest = runs
@@ -206,6 +219,25 @@ fn a_run_of_sixteen_is_found_at_every_phase_and_one_of_fifteen_at_none() {
         let mut broken = target;
         broken[36] = 7;
         assert_eq!(align(&broken, &donor, 0, WINDOW), []);
+    }
+}
+
+#[test]
+fn a_run_that_reaches_one_token_past_another_is_found() {
+    let donor = distinct(0..100);
+    for length in 16..40 {
+        let end = 60;
+        let target = [
+            &donor[10..end],
+            &distinct(500..505),
+            &donor[end + 1 - length..=end],
+        ]
+        .concat();
+        let second = span(end - 5, end + 1 - length, length);
+        assert_eq!(
+            all_runs(&target, &donor, 0, WINDOW),
+            [span(0, 10, end - 10), second]
+        );
     }
 }
 

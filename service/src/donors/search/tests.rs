@@ -258,13 +258,20 @@ fn only_what_lies_beyond_the_boundary_counts() {
 
 #[test]
 fn ineligible_donors_take_no_place() {
-    // Two hundred re-issues of a prompt, and one donor that may serve it a little less well.
-    let mut donors = vec![donor(7); 200];
-    donors.push(prompt(500, &passages_of(7)[1..]));
-    let index = index_of(donors);
-    let best = search_beyond(&index, &donor(7), 0, &|slot| slot >= 200).remove(0);
-    assert_eq!((best.slot, best.coverage >= 7 * PASSAGE), (200, true));
-    assert_eq!(search_beyond(&index, &donor(7), 0, &|_| false), []);
+    // Re-issues of a prompt, and one donor that may serve it a little less well.
+    for reissues in [1, 5, 200] {
+        let mut donors = vec![donor(7); reissues as usize];
+        donors.push(prompt(500, &passages_of(7)[1..]));
+        let index = index_of(donors);
+        let found = search_beyond(&index, &donor(7), 0, &|slot| slot >= reissues);
+        assert_eq!((found.len(), found[0].slot), (1, reissues));
+        assert!(found[0].coverage >= 7 * PASSAGE);
+        assert_eq!(search_beyond(&index, &donor(7), 0, &|_| false), []);
+    }
+    let alike = index_of(vec![donor(7); 20]);
+    let found = search_beyond(&alike, &donor(7), 0, &|slot| slot % 3 == 2);
+    let slots: Vec<u32> = found.iter().map(|aligned| aligned.slot).collect();
+    assert_eq!(slots, [2, 5, 8, 11, 14, 17]);
 }
 
 #[test]
