@@ -3,6 +3,12 @@
 //! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file]`. Passages are
 //! generated from a seed; or they are the token lists of a gzipped JSONL file.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers drawn at random, and places in lists"
+)]
+
 use std::{
     collections::{HashMap, HashSet},
     io::{Read as _, Write as _},

@@ -109,7 +109,7 @@ mod tests {
                 );
             })
             .unwrap();
-        assert_eq!(report.damaged, 0, "round {round}");
+        assert_eq!((report.damaged, report.missing), (0, 0), "round {round}");
         for (&number, bytes) in &found {
             assert!(*bytes == payload(number), "round {round}: record {number}");
         }
@@ -169,7 +169,12 @@ mod tests {
                 "round {round}: the writer died by itself"
             );
             writer.wait().unwrap();
-            let (store, _) = Store::open(folder.path()).unwrap();
+            let (store, report) = Store::open(folder.path()).unwrap();
+            assert_eq!(
+                (report.damaged, report.writes_lost),
+                (0, 0),
+                "round {round}"
+            );
             check_window(&store, last, round);
         }
     }

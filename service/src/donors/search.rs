@@ -12,11 +12,13 @@ const QUERY_WORK_MAX: usize = 24_576;
 /// Verified at most, of the donors that may continue the prompt further than those with most votes.
 const ANCHORED_MAX: usize = 2;
 /// Donors of the rarest of the first seeds that are looked up in the lists of the others.
-const ANCHORED_DONORS_MAX: usize = 256;
+const ANCHORED_DONORS_MAX: usize = 64;
+/// Seeds looked ahead for one with so few donors.
+const ANCHORED_AHEAD_MAX: usize = 32;
 /// Donors of those whose tokens at the boundary are compared: each is a visit to cold memory.
-const ANCHORED_PROBES_MAX: usize = 32;
+const ANCHORED_PROBES_MAX: usize = 16;
 /// Look-ups of those donors in the lists of the first seeds.
-const ANCHORED_LOOKUPS_MAX: usize = 1_024;
+const ANCHORED_LOOKUPS_MAX: usize = 256;
 /// Votes that a donor needs when only short seeds know it.
 const SHORT_VOTES_MIN: u32 = 2;
 /// Verified at most when only short seeds know them: they explain a miss, no more.
@@ -216,15 +218,25 @@ impl DonorIndex {
         let Some(rarest) = wanted.iter().min_by_key(|hit| hit.donors) else {
             return;
         };
-        let mut single = [0];
-        let slots = self.postings.slots(rarest.list, &mut single);
-        anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
-        anchored.retain(|&slot| {
-            verified.iter().all(|aligned| aligned.slot != slot) && (target.is_eligible)(slot)
-        });
-        // From the last on: it is what the verified ones lack.
-        for hit in wanted.iter().rev() {
-            self.keep_those_with(hit, anchored);
+        // A rare seed further on tells more; where its donors lack the ones before, the newest of
+        // the rarest of those have to do.
+        let mut ahead = leading[inside..].iter().take(ANCHORED_AHEAD_MAX);
+        let rare = ahead.find(|hit| hit.donors as usize <= ANCHORED_DONORS_MAX);
+        for start in rare.into_iter().chain([rarest]) {
+            let mut single = [0];
+            let slots = self.postings.slots(start.list, &mut single);
+            anchored.clear();
+            anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
+            // From the last on: it is what the verified ones lack.
+            for hit in wanted.iter().rev() {
+                self.keep_those_with(hit, anchored);
+            }
+            anchored.retain(|&slot| {
+                verified.iter().all(|aligned| aligned.slot != slot) && (target.is_eligible)(slot)
+            });
+            if !anchored.is_empty() {
+                break;
+            }
         }
         let mut beyond = leading[inside + 1..].iter();
         self.keep_deepest(&mut beyond, ANCHORED_PROBES_MAX, anchored);
@@ -243,9 +255,9 @@ impl DonorIndex {
     }
 
     /// Drops donors that lack one of the next seeds while others have it, until few are left.
-    fn keep_deepest<'a>(
+    fn keep_deepest(
         &self,
-        next: &mut impl Iterator<Item = &'a Hit>,
+        next: &mut std::slice::Iter<'_, Hit>,
         few: usize,
         donors: &mut Vec<u32>,
     ) {

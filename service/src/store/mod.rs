@@ -9,6 +9,7 @@ mod model;
 mod record;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -25,6 +26,7 @@ use self::commit::GroupCommit;
 pub use self::error::{Damage, StoreError};
 use self::error::{at_most, io_error, log_error};
 use self::record::Form;
+use self::witness::Witness;
 
 pub const KEY_BYTES_MAX: usize = 512;
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
@@ -44,10 +46,12 @@ const RECORDS_FOLDER: &str = "records";
 const BLOBS_FOLDER: &str = "blobs";
 const SPILLED_FOLDER: &str = "spilled";
 /// The "table" of what was spilled: table byte and key -> [`BlobRef`].
-const SPILLED_BYTE: u8 = 0;
-/// The "table" of how many records each table has: table byte -> u64.
-const COUNTS_BYTE: u8 = u8::MAX;
-const TABLES: [Table; 4] = [Table::Meta, Table::Priors, Table::Namespaces, Table::Donors];
+const SPILLED_BYTE: u8 = u8::MAX;
+/// The "table" of [`Counts`]: slot -> counts, the slot with the most writes being the last.
+const COUNTS_BYTE: u8 = 0;
+/// sled copies a page, 16 neighbours, at each change of one of them. With more slots than that,
+/// taken in turn, no donor shares a page with the counts, which change at every write.
+const COUNT_SLOTS: u8 = 32;
 
 /// One key space each. All lie in one sled tree, so that a batch is atomic across them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -85,6 +89,7 @@ pub struct Store {
     spilled: BlobFolder,
     /// Writers take turns: what a change replaces must not change under it.
     counts: Mutex<Counts>,
+    witness: Witness,
     /// Spilled files that no record refers to once the changes before are durable.
     removals: Mutex<Vec<BlobName>>,
     epoch: u64,
@@ -93,9 +98,10 @@ pub struct Store {
     _lock: File,
 }
 
-/// How many records each table has, in the order of [`TABLES`]. sled can lose whole pages of a
-/// damaged log without a word: then these differ from what is found.
-type Counts = [u64; TABLES.len()];
+/// How many batches were written, then how many records each table has, by table byte. sled can
+/// lose writes of a damaged log without a word: then these differ from what is found.
+type Counts = [u64; 5];
+const WRITES: usize = 0;
 
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -105,6 +111,8 @@ pub struct OpenReport {
     pub files_removed: u64,
     /// The store's own records that cannot be read.
     pub damaged: u64,
+    /// Calls of [`Store::write`] that were committed and that the log has lost, at least.
+    pub writes_lost: u64,
 }
 
 /// What a scan met.
@@ -152,17 +160,22 @@ impl Store {
             blobs: BlobFolder::open(directory.join(BLOBS_FOLDER))?,
             spilled: BlobFolder::open(directory.join(SPILLED_FOLDER))?,
             counts: Mutex::default(),
+            witness: Witness::open(directory)?,
             removals: Mutex::new(Vec::new()),
             epoch,
             sequence: AtomicU64::new(0),
             _lock: lock,
         };
+        let counts_damaged = store.load_counts()?;
+        let writes_noted = store.witness.read();
+        let writes_lost = writes_noted.saturating_sub(store.counts.lock()[WRITES]);
         store.commit()?;
         for folder in [&records_path, directory] {
             sync_folder(folder)?;
         }
         let mut report = store.sweep_spilled()?;
-        report.damaged += store.load_counts()?;
+        report.damaged += counts_damaged;
+        report.writes_lost = writes_lost;
         Ok((store, report))
     }
 
@@ -222,6 +235,7 @@ impl Store {
         self.group.commit(|| {
             // Taken first: only what was replaced before the flush may go after it.
             let removals = std::mem::take(&mut *self.removals.lock());
+            let writes = self.counts.lock()[WRITES];
             self.records.flush().map_err(log_error("flush"))?;
             self.records_file
                 .sync_data()
@@ -230,6 +244,7 @@ impl Store {
                     path: RECORDS_FOLDER.into(),
                     source,
                 })?;
+            self.witness.note(writes)?;
             for name in removals {
                 self.spilled.remove(name)?;
             }
@@ -287,7 +302,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        let expected = self.counts.lock()[table.index()];
+        let expected = self.counts.lock()[table as usize];
         report.missing = expected.abs_diff(report.visited + report.damaged);
         Ok(report)
     }
@@ -366,6 +381,7 @@ impl Store {
         let mut batch = sled::Batch::default();
         let mut replaced = Vec::new();
         let mut new_counts = *counts;
+        new_counts[WRITES] += 1;
         for NewValue { key, value } in values {
             let list_key = spilled_key(&key);
             let old = self.records.get(&list_key).map_err(log_error("read"))?;
@@ -374,7 +390,7 @@ impl Store {
                 batch.remove(list_key.as_slice());
             }
             let was_there = self.records.contains_key(&key).map_err(log_error("read"))?;
-            let count = &mut new_counts[usize::from(key[0] - 1)];
+            let count = &mut new_counts[usize::from(key[0])];
             match (was_there, &value) {
                 (false, Value::Inline(_) | Value::Spilled(_)) => *count += 1,
                 // Damage may have taken a count back, hence no plain subtraction.
@@ -393,14 +409,13 @@ impl Store {
                 }
             }
         }
-        for table in TABLES {
-            let count = new_counts[table.index()];
-            if count != counts[table.index()] {
-                let key = count_key(table);
-                let record = record::encode(&key, Form::Inline, &count.to_le_bytes());
-                batch.insert(&key, record);
-            }
-        }
+        let slot = new_counts[WRITES].to_le_bytes()[0] % COUNT_SLOTS;
+        let key = [COUNTS_BYTE, slot];
+        let bytes: Vec<u8> = new_counts
+            .iter()
+            .flat_map(|count| count.to_le_bytes())
+            .collect();
+        batch.insert(&key, record::encode(&key, Form::Inline, &bytes));
         Ok(Prepared {
             batch,
             replaced,
@@ -412,17 +427,19 @@ impl Store {
     fn load_counts(&self) -> Result<u64, StoreError> {
         let mut counts = self.counts.lock();
         let mut damaged = 0;
-        for table in TABLES {
-            let key = count_key(table);
-            let Some(record) = self.records.get(key).map_err(log_error("read"))? else {
-                continue;
-            };
-            let payload = record::decode(&key, &record)
-                .ok()
-                .map(|(_form, payload)| payload);
-            match payload.and_then(|payload| payload.try_into().ok()) {
-                Some(count) => counts[table.index()] = u64::from_le_bytes(count),
-                None => damaged += 1,
+        for entry in self.records.scan_prefix([COUNTS_BYTE]) {
+            let (key, record) = entry.map_err(log_error("read"))?;
+            match record::decode(&key, &record) {
+                Ok((_form, bytes)) => {
+                    let mut found = Counts::default();
+                    for (count, bytes) in found.iter_mut().zip(bytes.as_chunks().0) {
+                        *count = u64::from_le_bytes(*bytes);
+                    }
+                    if found[WRITES] > counts[WRITES] {
+                        *counts = found;
+                    }
+                }
+                Err(_damage) => damaged += 1,
             }
         }
         Ok(damaged)
@@ -491,16 +508,6 @@ enum Value {
     Nothing,
     Inline(Vec<u8>),
     Spilled(BlobRef),
-}
-
-impl Table {
-    fn index(self) -> usize {
-        self as usize - 1
-    }
-}
-
-fn count_key(table: Table) -> [u8; 2] {
-    [COUNTS_BYTE, table as u8]
 }
 
 fn check_limits(changes: &[Change<'_>]) -> Result<(), StoreError> {

@@ -382,7 +382,8 @@ fn spilled_files_that_a_crash_left_go_at_the_next_start() {
         OpenReport {
             epoch: 2,
             files_removed: 2,
-            damaged: 0
+            damaged: 0,
+            writes_lost: 0
         }
     );
     check_donors(&store, &[(b"a", &long(1))]);
@@ -413,6 +414,48 @@ fn a_record_that_the_log_lost_is_missed() {
     assert_eq!(
         store.scan(Table::Priors, &mut |_, _| {}).unwrap(),
         ScanReport::default()
+    );
+}
+
+/// sled's log put back to an earlier state stands for one that it cut at some damage.
+#[test]
+fn writes_that_the_log_lost_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder);
+    put(&store, b"a", b"first");
+    store.commit().unwrap();
+    drop(store);
+    let log = folder.path().join(RECORDS_FOLDER);
+    let earlier = folder.path().join("earlier");
+    std::fs::rename(&log, &earlier).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    for entry in std::fs::read_dir(&earlier).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            std::fs::copy(entry.path(), log.join(entry.file_name())).unwrap();
+        }
+    }
+    let (store, report) = Store::open(folder.path()).unwrap();
+    assert_eq!(report.writes_lost, 0);
+    put(&store, b"b", b"second");
+    delete(&store, b"a");
+    store.commit().unwrap();
+    put(
+        &store,
+        b"c",
+        b"never committed, but flushed when it is closed",
+    );
+    drop(store);
+    std::fs::remove_dir_all(&log).unwrap();
+    std::fs::rename(&earlier, &log).unwrap();
+    let (store, report) = Store::open(folder.path()).unwrap();
+    assert_eq!(report.writes_lost, 2);
+    check_donors(&store, &[(b"a", b"first")]);
+    drop(store);
+    assert_eq!(
+        Store::open(folder.path()).unwrap().1.writes_lost,
+        0,
+        "said once"
     );
 }
 
