@@ -190,7 +190,10 @@ fn check_spans(nomination: &Nomination, bounds: Bounds) -> Result<(), Lie> {
     for span in spans {
         let in_target = span.target_start >= bounds.exact_prefix
             && sum_is_within([span.target_start, span.length, 0], bounds.prompt);
-        let in_donor = span.donor_start.checked_add(span.length).is_some();
+        let in_donor = sum_is_within(
+            [span.donor_start, span.length, 0],
+            nomination.captured_tokens,
+        );
         if span.length == 0 || !in_target || !in_donor {
             return Err("a span outside the prompt or the donor");
         }

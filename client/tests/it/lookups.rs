@@ -241,6 +241,9 @@ const LIES: &[(&str, Lie)] = &[
         found.spans[1].donor_start = 57;
     }),
     ("spans out of order", |_, found| found.spans.reverse()),
+    ("a span beyond what was captured", |_, found| {
+        found.spans[1].donor_start = 73;
+    }),
     ("a span that wraps around", |_, found| {
         found.spans[1].donor_start = u32::MAX;
     }),

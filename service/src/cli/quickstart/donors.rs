@@ -34,8 +34,10 @@ pub(super) async fn show(client: &Client, prompts: &Prompts) -> Result<String, C
     let id = NamespaceRef::id(&namespace_id).map_err(CliError::server)?;
     show_table(&look_up(client, prompts, &id).await?)?;
     output::print(
-        "\n  REUSE: tokens that continue the prompt's start. COVER: tokens of every verified span.\n  \
-         SERVER: inside the server. CALL: the whole round trip. Both are medians of 21 calls.\n",
+        "
+  REUSE: tokens that continue the prompt's start. COVER: tokens of every verified span.
+  SERVER: inside the server. CALL: the whole round trip. Both are medians of 21 calls.
+",
     )?;
     heading(
         5,
