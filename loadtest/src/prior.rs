@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use kvatlas_proto::v1::{
-    DeletePriorRequest, PriorFormat, PriorKey, PutPriorHeader, PutPriorRequest, put_prior_request::Part,
-    routing_client::RoutingClient,
+    DeletePriorRequest, PriorFormat, PriorKey, PutPriorHeader, PutPriorRequest,
+    put_prior_request::Part, routing_client::RoutingClient,
 };
 use tokio::time::Instant;
 use tonic::transport::Channel;

@@ -110,7 +110,9 @@ impl ManifestReport {
             median(&rates)
         };
         let p50 = |which: usize| {
-            let middles = rounds.iter().map(|round| round[which].round_trip.quantile_us(0.5));
+            let middles = rounds
+                .iter()
+                .map(|round| round[which].round_trip.quantile_us(0.5));
             median(&middles.collect::<Vec<f64>>())
         };
         let p99 = |which: usize| all[which].round_trip.quantile_us(0.99);
