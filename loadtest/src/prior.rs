@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use kvatlas_proto::v1::{
-    PriorFormat, PutPriorHeader, PutPriorRequest, put_prior_request::Part,
-    routing_client::RoutingClient,
+    DeletePriorRequest, PriorFormat, PriorKey, PutPriorHeader, PutPriorRequest,
+    put_prior_request::Part, routing_client::RoutingClient,
 };
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -64,7 +64,7 @@ impl TestPrior {
             }
         }
         Self {
-            prefix_hash: format!("loadtest-prior-{index}"),
+            prefix_hash: prefix_hash(index),
             file: file.into(),
             expected: Expected::of(&sums),
         }
@@ -97,6 +97,26 @@ impl TestPrior {
             .map_err(|status| LoadtestError::call("PutPrior", status))?;
         Ok(sent.elapsed().as_secs_f64() * 1000.0)
     }
+}
+
+/// Removes the prior with the number `index` from a server that others use too.
+///
+/// # Errors
+/// When the server refuses.
+pub async fn delete(channel: Channel, index: usize) -> Result<(), LoadtestError> {
+    let key = PriorKey {
+        prefix_hash: prefix_hash(index),
+        ..PriorKey::default()
+    };
+    RoutingClient::new(channel)
+        .delete_prior(DeletePriorRequest { key: Some(key) })
+        .await
+        .map_err(|status| LoadtestError::call("DeletePrior", status))?;
+    Ok(())
+}
+
+fn prefix_hash(index: usize) -> String {
+    format!("loadtest-prior-{index}")
 }
 
 impl Expected {

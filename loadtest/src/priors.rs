@@ -11,7 +11,7 @@ use crate::{
     measure::{Caller, median},
     prior::TestPrior,
     random::Random,
-    server::Server,
+    server::{Server, no_restart},
     wire::connect,
 };
 
@@ -30,6 +30,9 @@ pub struct PriorsReport {
 /// # Errors
 /// When the server cannot be started or reached, or an answer is wrong.
 pub async fn measure(args: &PriorsArgs) -> Result<PriorsReport, LoadtestError> {
+    if args.common.address.is_some() {
+        return Err(no_restart());
+    }
     let server = Server::of(&args.common)?;
     let channel = connect(&server.address, 1).await?.remove(0);
     let mut random = Random::new(args.common.seed);

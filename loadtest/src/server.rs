@@ -52,10 +52,7 @@ impl Server {
     /// When it was not started for this run, or cannot be started again.
     pub fn restarted(self, common: &CommonArgs) -> Result<(Self, Duration), LoadtestError> {
         let Some(Started { process, data }) = self.started else {
-            return Err(LoadtestError::Argument {
-                argument: "--address",
-                reason: "a server that runs elsewhere cannot be started anew".to_owned(),
-            });
+            return Err(no_restart());
         };
         drop(process);
         let began = Instant::now();
@@ -77,6 +74,15 @@ impl Server {
             .as_ref()
             .map(|started| started.process.memory())
             .transpose()
+    }
+}
+
+/// What a command that starts the server anew says to an address.
+#[must_use]
+pub fn no_restart() -> LoadtestError {
+    LoadtestError::Argument {
+        argument: "--address",
+        reason: "a server that runs elsewhere cannot be started anew".to_owned(),
     }
 }
 

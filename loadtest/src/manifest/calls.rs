@@ -23,15 +23,27 @@ const STREAM_PATH: &str = "/kvatlas.v1.Routing/GetManifests";
 #[derive(Debug)]
 pub struct Asked {
     request: Bytes,
-    blocks: Vec<u32>,
+    blocks: usize,
+    /// As the answer spells them.
+    packed_blocks: Vec<u8>,
     total_blocks: u32,
 }
 
-/// The part of a manifest that is checked in every answer.
+fn packed(blocks: &[u32]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for &block in blocks {
+        prost::encoding::encode_varint(block.into(), &mut bytes);
+    }
+    bytes
+}
+
+/// The part of a manifest that is checked in every answer, decoded as far as the check needs: the
+/// client must not become what is measured.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ManifestAnswer {
-    #[prost(uint32, repeated, tag = "1")]
-    block_indices: Vec<u32>,
+    /// A packed list is on the wire what bytes are.
+    #[prost(bytes = "vec", tag = "1")]
+    block_indices: Vec<u8>,
     #[prost(uint32, tag = "2")]
     total_blocks: u32,
     #[prost(uint32, tag = "3")]
@@ -67,24 +79,24 @@ impl Asked {
             };
             Self {
                 request: request.encode_to_vec().into(),
-                blocks: blocks.clone(),
+                blocks: blocks.len(),
+                packed_blocks: packed(blocks),
                 total_blocks: expected.total_blocks,
             }
         })
     }
 
     fn check(&self, answer: &ManifestAnswer) -> Result<Told, String> {
-        if answer.block_indices == self.blocks
+        if answer.block_indices == self.packed_blocks
             && answer.total_blocks == self.total_blocks
-            && answer.effective_k as usize == self.blocks.len()
+            && answer.effective_k as usize == self.blocks
             && answer.prior_generation > 0
         {
             Ok(Told::default())
         } else {
             Err(format!(
                 "GetManifest: {} blocks of {}, not the ones that its scores say",
-                answer.block_indices.len(),
-                answer.total_blocks
+                answer.effective_k, answer.total_blocks
             ))
         }
     }
@@ -243,21 +255,21 @@ mod tests {
     use super::*;
     use crate::{prior::PriorShape, random::Random};
 
-    fn asked() -> Asked {
+    fn prior() -> TestPrior {
         let shape = PriorShape {
             layers: 1,
             kv_heads: 2,
             blocks: 64,
         };
-        let [top_k, _production] = Asked::about(&TestPrior::new(0, shape, &mut Random::new(1)));
-        top_k
+        TestPrior::new(0, shape, &mut Random::new(1))
     }
 
     /// An answer as a server encodes it, after a change.
     fn check(change: impl FnOnce(&mut GetManifestResponse)) -> Result<Told, String> {
-        let asked = asked();
+        let prior = prior();
+        let [asked, _production] = Asked::about(&prior);
         let mut answer = GetManifestResponse {
-            block_indices: asked.blocks.clone(),
+            block_indices: prior.expected.top_k.clone(),
             total_blocks: 64,
             effective_k: 16,
             algorithm: "loadtest".to_owned(),

@@ -128,7 +128,7 @@ fn classes_change_what_the_table_says() {
 #[test]
 fn negatives_share_nothing_with_any_donor() {
     let mut at = fixture(11);
-    for _ in 0..20 {
+    for _ in 0..4 {
         let target = Target::new(Class::Negative, 0, &at.set, &at.library, &mut at.random);
         assert_eq!(target.tokens.len(), TOKENS);
         assert_eq!(target.source, None);
