@@ -93,6 +93,7 @@ pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Erro
     let donors = donors::DonorsService(Arc::clone(core));
     let leases = leases::LeasesService(Arc::clone(core));
     let admin = admin::AdminService(Arc::clone(core));
+    let events = v1::events_server::EventsServer::new(events::EventsService);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(kvatlas_proto::FILE_DESCRIPTOR_SET)
@@ -102,9 +103,9 @@ pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Erro
         v1::routing_server::RoutingServer::new(routing).max_decoding_message_size(max),
     )
     .add_service(v1::donors_server::DonorsServer::new(donors).max_decoding_message_size(max))
-    .add_service(v1::leases_server::LeasesServer::new(leases))
-    .add_service(v1::events_server::EventsServer::new(events::EventsService))
-    .add_service(v1::admin_server::AdminServer::new(admin))
+    .add_service(v1::leases_server::LeasesServer::new(leases).max_decoding_message_size(max))
+    .add_service(events.max_decoding_message_size(max))
+    .add_service(v1::admin_server::AdminServer::new(admin).max_decoding_message_size(max))
     // grpcurl before 1.9 and Python speak only the older one.
     .add_service(reflection().build_v1()?)
     .add_service(reflection().build_v1alpha()?))

@@ -45,7 +45,7 @@ pub(crate) fn args(data_dir: &Path) -> ServeArgs {
 pub(crate) struct InProcess {
     pub(crate) server: RunningServer,
     pub(crate) clients: Clients,
-    pub(crate) data_dir: TempDir,
+    _data_dir: TempDir,
 }
 
 /// Starts a server in this process, with whatever `change` makes of the arguments.
@@ -58,7 +58,7 @@ pub(crate) fn start_with(change: impl FnOnce(&mut ServeArgs)) -> InProcess {
     InProcess {
         server,
         clients,
-        data_dir,
+        _data_dir: data_dir,
     }
 }
 
@@ -93,6 +93,12 @@ impl Clients {
             channel,
         }
     }
+
+    pub(crate) async fn status(&self) -> v1::GetStatusResponse {
+        let mut admin = self.admin.clone();
+        let status = within(admin.get_status(v1::GetStatusRequest {})).await;
+        status.unwrap().into_inner()
+    }
 }
 
 /// The real binary as a child process. Killed when dropped.
@@ -114,7 +120,9 @@ pub(crate) fn serve_command(data_dir: &Path) -> Command {
 pub(crate) fn serve_flags(command: &mut Command, data_dir: &Path) {
     command
         .args(["serve", "--listen", "127.0.0.1:0"])
-        .args(["--http-listen", "127.0.0.1:0", "--log", "warn"])
+        .args(["--http-listen", "127.0.0.1:0"])
+        // Here, so that a test can still say --log.
+        .env("KVATLAS_LOG", "warn")
         .arg("--data-dir")
         .arg(data_dir);
 }
@@ -149,6 +157,10 @@ impl ServerProcess {
         Clients::lazy(&self.grpc[0])
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL; returns once the process is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -165,7 +177,13 @@ impl ServerProcess {
 
     /// The exit code, once the process has ended; none when a signal ended it.
     pub(crate) async fn exit_code(&mut self) -> Option<i32> {
-        exit_code(&mut self.child).await
+        let mut status = None;
+        until(|| {
+            status = self.child.try_wait().unwrap();
+            std::future::ready(status.is_some())
+        })
+        .await;
+        status.unwrap().code()
     }
 }
 
@@ -177,25 +195,23 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Waits for a child to end by itself.
-pub(crate) async fn exit_code(child: &mut Child) -> Option<i32> {
-    let ended = within(async {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        loop {
-            looks.tick().await;
-            if let Some(status) = child.try_wait().unwrap() {
-                return status;
-            }
-        }
-    });
-    ended.await.code()
-}
-
 /// Runs `work`, or fails the test after [`PATIENCE`].
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work)
+    // On the heap: calls are large, and are awaited at every depth.
+    tokio::time::timeout(PATIENCE, Box::pin(work))
         .await
         .expect("done within the patience of the tests")
+}
+
+/// Looks again and again until `holds`, for what tells nothing by itself.
+pub(crate) async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+    within(async {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        while !holds().await {
+            looks.tick().await;
+        }
+    })
+    .await;
 }
 
 // Up to the first end of line; what was there when the pipe closed otherwise.
@@ -253,6 +269,7 @@ pub(crate) fn namespace() -> v1::Namespace {
 }
 
 /// A namespace in full.
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub(crate) fn selector(namespace: v1::Namespace) -> Option<v1::NamespaceSelector> {
     Some(v1::NamespaceSelector {
         selector: Some(Selector::Namespace(namespace)),
@@ -279,6 +296,7 @@ pub(crate) fn next_random(state: &mut u64) -> u64 {
 }
 
 /// Tokens as people spell them.
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub(crate) fn tokens(ids: Vec<u32>) -> Option<v1::Tokens> {
     Some(v1::Tokens {
         ids,
@@ -301,6 +319,7 @@ pub(crate) fn donor(id: &str, prompt: Vec<u32>) -> v1::RegisterDonorRequest {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub(crate) fn owner(worker_id: &str) -> Option<v1::Owner> {
     Some(v1::Owner {
         worker_id: worker_id.into(),
