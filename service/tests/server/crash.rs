@@ -163,7 +163,7 @@ impl Load {
             return;
         };
         let mut answers = opened.into_inner();
-        for first in (0..).step_by(STREAM_BATCH as usize) {
+        for first in (0..).map(|batch| batch * STREAM_BATCH) {
             let mut sent = Vec::new();
             for number in first..first + STREAM_BATCH {
                 let (id, version) = self.next_donor(number);
@@ -201,7 +201,7 @@ impl Load {
     async fn put_and_remove_donors(mut self) {
         for number in 0.. {
             let mut donors = self.clients.donors.clone();
-            if next_random(&mut self.random) % 4 == 0 {
+            if next_random(&mut self.random).is_multiple_of(4) {
                 let ids: Vec<_> = (number..number + 3).map(|n| self.id(n)).collect();
                 for id in &ids {
                     self.known.lock().begin(Kind::Donor, id, None);
@@ -233,7 +233,7 @@ impl Load {
         for number in 0.. {
             let mut routing = self.clients.routing.clone();
             let id = self.id(number);
-            if next_random(&mut self.random) % 4 == 0 {
+            if next_random(&mut self.random).is_multiple_of(4) {
                 self.known.lock().begin(Kind::Prior, &id, None);
                 let request = v1::DeletePriorRequest { key: key(&id) };
                 match routing.delete_prior(request).await {
@@ -250,13 +250,14 @@ impl Load {
                 self.known.lock().acknowledge(Kind::Prior, &id, None);
             } else {
                 let file = next_random(&mut self.random) % FILES.len() as u64;
+                let place = usize::try_from(file).unwrap();
                 self.known.lock().begin(Kind::Prior, &id, Some(file));
                 let header = v1::PutPriorHeader {
                     prefix_hash: id.clone(),
                     algorithm: "crash".into(),
                     ..Default::default()
                 };
-                let parts = upload(header, &prior_file(FILES[file as usize]));
+                let parts = upload(header, &prior_file(FILES[place]));
                 let put = routing.put_prior(tokio_stream::iter(parts)).await;
                 if self.unless_killed(put).is_none() {
                     return;
@@ -413,6 +414,7 @@ fn remove(donor_ids: Vec<String>) -> v1::RemoveDonorsRequest {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 fn key(prefix_hash: &str) -> Option<v1::PriorKey> {
     Some(v1::PriorKey {
         prefix_hash: prefix_hash.into(),

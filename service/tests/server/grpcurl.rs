@@ -44,7 +44,10 @@ async fn people_can_ask_for_everything_by_reflection() {
     });
     check(&Grpcurl {
         program: grpcurl,
-        flags: vec!["-unix".into()],
+        // Otherwise grpcurl sends the path as the authority, which is none in HTTP/2.
+        flags: ["-unix", "-authority", "localhost"]
+            .map(String::from)
+            .into(),
         address: socket.display().to_string(),
     });
 }

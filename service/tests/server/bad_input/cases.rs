@@ -211,7 +211,7 @@ fn manifests() -> Vec<Case> {
         case(
             "budget against k",
             manifest(|it| it.policy = "A1R1K8".into()),
-            ["k:", "8"],
+            ["k:", "10"],
         ),
         case(
             "total_blocks",
