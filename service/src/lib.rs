@@ -4,6 +4,7 @@
 //! knows generated types; only `cli` uses the client crate.
 
 pub mod app;
+pub mod cli;
 pub mod config;
 pub mod donors;
 pub mod leases;

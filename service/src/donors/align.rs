@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::seeds::{SHORT_WINDOW, count_u32, hash_short_window, hash_short_windows};
+use super::seeds::{SHORT_WINDOW, count_u32, finish, short_hash};
 
 /// Places in the target compared for one window of a donor. A window of text has few; more are
 /// repetition, where the first ones serve.
@@ -62,23 +62,22 @@ pub(super) struct Aligner {
 }
 
 impl Aligner {
-    /// Prepares for comparing donors with `target[boundary..]`.
-    pub(super) fn set_target(&mut self, target: &[u32], boundary: usize) {
-        let beyond = target.get(boundary..).unwrap_or(&[]);
+    /// Prepares for comparing donors with a target from `boundary` on; `short_hashes` are those of
+    /// its windows there.
+    pub(super) fn set_target(&mut self, short_hashes: &[u32], boundary: usize) {
         self.boundary = boundary;
         self.heads.clear();
         self.heads
-            .resize((beyond.len() * 2).next_power_of_two().max(64), 0);
+            .resize((short_hashes.len() * 2).next_power_of_two().max(64), 0);
         self.next.clear();
-        self.next.resize(beyond.len(), 0);
+        self.next.resize(short_hashes.len(), 0);
         let shift = self.shift();
-        hash_short_windows(beyond, |start, hashes| {
-            for (place, &hash) in (start..).zip(hashes) {
-                let head = &mut self.heads[(hash >> shift) as usize];
-                self.next[place] = *head;
-                *head = count_u32(place + 1);
-            }
-        });
+        // From the last to the first, so that the places of a hash come in rising order.
+        for (place, (&hash, next)) in short_hashes.iter().zip(&mut self.next).enumerate().rev() {
+            let head = &mut self.heads[(finish(hash) >> shift) as usize];
+            *next = *head;
+            *head = count_u32(place + 1);
+        }
         self.work = 0;
     }
 
@@ -110,7 +109,7 @@ impl Aligner {
             .and_then(<[u32]>::first_chunk::<SHORT_WINDOW>)
         {
             let mut resume = at + stride;
-            let mut place = self.heads[(hash_short_window(window) >> shift) as usize];
+            let mut place = self.heads[(finish(short_hash(window)) >> shift) as usize];
             let mut tries = 0;
             while place != 0 && tries < WINDOW_TRIES_MAX {
                 let beyond = place as usize - 1;
@@ -357,3 +356,6 @@ fn are_disjoint(runs: &mut [Span]) -> bool {
     runs.sort_unstable_by_key(|run| run.target_start);
     runs.is_sorted_by(|a, b| a.target_end() <= b.target_start)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     postings::{ListRef, Postings},
-    seeds::{self, Seed},
+    seeds::Scan,
     tokens::PackedTokens,
 };
 
@@ -136,12 +136,117 @@ impl DonorIndex {
 }
 
 fn keys_of(tokens: &[u32]) -> Vec<u64> {
-    let mut sampled: Vec<Seed> = Vec::new();
-    seeds::sample(tokens, &mut sampled);
-    let mut keys: Vec<u64> = sampled.iter().map(|seed| seed.key).collect();
-    seeds::sample_short(tokens, &mut sampled);
-    keys.extend(sampled.iter().map(|seed| seed.key));
+    let mut scan = Scan::default();
+    scan.scan(tokens);
+    let mut keys: Vec<u64> = scan.seeds.iter().map(|seed| seed.key).collect();
+    scan.use_short(tokens);
+    keys.extend(scan.seeds.iter().map(|seed| seed.key));
     keys.sort_unstable();
     keys.dedup();
     keys
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Prompts of few passages, so that most seeds have many donors.
+    fn prompt(passages: &[u32]) -> Vec<u32> {
+        passages
+            .iter()
+            .flat_map(|p| (0..64).map(move |i| (p * 64 + i) * 26_544 % 50_021))
+            .collect()
+    }
+
+    /// Who has each key, and nothing else, in both directions.
+    fn check(index: &DonorIndex, model: &BTreeMap<u32, Vec<u32>>) {
+        let mut having: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (&slot, tokens) in model {
+            for key in keys_of(tokens) {
+                having.entry(key).or_default().push(slot);
+            }
+        }
+        assert_eq!(index.len(), model.len());
+        assert_eq!(
+            index.postings.len(),
+            having.values().map(Vec::len).sum::<usize>()
+        );
+        for (&key, slots) in &having {
+            let list = index.postings.find(key, index.postings.home_cell(key));
+            let list = list.expect("the key has donors");
+            assert_eq!(index.postings.slots(list, &mut [0]), slots);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn holds_what_a_plain_map_holds(
+            steps in prop::collection::vec(
+                (0_u32..12, prop::option::weighted(0.6, prop::collection::vec(0_u32..6, 0..5))),
+                0..60,
+            )
+        ) {
+            let mut index = DonorIndex::new();
+            let mut model = BTreeMap::new();
+            for (slot, passages) in steps {
+                if let Some(passages) = passages {
+                    let tokens = prompt(&passages);
+                    index.insert(slot, &prepare(&tokens));
+                    model.insert(slot, tokens);
+                } else {
+                    prop_assert_eq!(index.remove(slot), model.remove(&slot).is_some());
+                }
+                check(&index, &model);
+            }
+        }
+    }
+
+    #[test]
+    fn removing_all_leaves_nothing() {
+        let mut index = DonorIndex::new();
+        let empty = index.memory_bytes();
+        let donors: Vec<Prepared> = (0..500)
+            .map(|i| prepare(&prompt(&[i % 7, i, i + 1])))
+            .collect();
+        for (slot, donor) in (0..).zip(&donors) {
+            index.insert(slot, donor);
+        }
+        assert!(index.memory_bytes() > empty + 500 * 192 * 16 / 8);
+        for slot in 0..500 {
+            assert!(index.remove(slot * 7 % 500));
+        }
+        assert_eq!((index.len(), index.postings.len()), (0, 0));
+        assert!(!index.remove(3));
+        let slots = 512 * size_of::<Option<Arc<PackedTokens>>>();
+        assert!(
+            index.memory_bytes() <= empty + slots,
+            "{}",
+            index.memory_bytes()
+        );
+    }
+
+    #[test]
+    fn a_donor_that_covers_a_prompt_is_found() {
+        let mut index = DonorIndex::new();
+        for (slot, passages) in [(3, vec![9, 1, 2, 3]), (4, vec![1, 2, 3]), (5, vec![1, 2])] {
+            index.insert(slot, &prepare(&prompt(&passages)));
+        }
+        let covering = |passages: &[u32], is_candidate: &dyn Fn(u32) -> bool| {
+            let tokens = prompt(passages);
+            index.covering(&prepare(&tokens), &tokens, is_candidate)
+        };
+        assert_eq!(covering(&[1, 2, 3], &|_| true), Some(4));
+        assert_eq!(covering(&[1, 2], &|slot| slot != 4), Some(5));
+        assert_eq!(
+            covering(&[1, 2], &|slot| slot == 3),
+            None,
+            "it does not begin so"
+        );
+        assert_eq!(covering(&[1, 2, 4], &|_| true), None);
+        assert_eq!(covering(&[], &|_| true), None);
+    }
 }

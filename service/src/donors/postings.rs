@@ -165,8 +165,8 @@ impl Shard {
         let value = value_of(cell);
         if value & LIST == 0 {
             if value - 1 == slot {
-                self.close(place);
                 self.postings -= 1;
+                self.close(place);
             }
             return;
         }

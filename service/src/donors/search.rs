@@ -3,7 +3,7 @@
 use super::{
     align::{Aligner, Span, anchored_run, common_prefix},
     index::DonorIndex,
-    seeds::{self, SHORT_WINDOW, Seed, WINDOW, count_u32},
+    seeds::{SHORT_WINDOW, Scan, WINDOW, count_u32},
     votes::{Candidate, Hit, Votes, gallop},
 };
 
@@ -11,8 +11,14 @@ use super::{
 const QUERY_WORK_MAX: usize = 24_576;
 /// Verified at most, of the donors that may continue the prompt further than those with most votes.
 const ANCHORED_MAX: usize = 2;
-/// Donors of one seed looked through for those.
-const ANCHORED_DONORS_MAX: usize = 1_024;
+/// Donors of the rarest of the first seeds that are looked up in the lists of the others.
+const ANCHORED_DONORS_MAX: usize = 64;
+/// Seeds looked ahead for one with so few donors.
+const ANCHORED_AHEAD_MAX: usize = 32;
+/// Donors of those whose tokens at the boundary are compared: each is a visit to cold memory.
+const ANCHORED_PROBES_MAX: usize = 16;
+/// Look-ups of those donors in the lists of the first seeds.
+const ANCHORED_LOOKUPS_MAX: usize = 256;
 /// Votes that a donor needs when only short seeds know it.
 const SHORT_VOTES_MIN: u32 = 2;
 /// Verified at most when only short seeds know them: they explain a miss, no more.
@@ -59,7 +65,7 @@ pub struct Aligned {
 /// Room for a search, reused by the next; one per thread.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    seeds: Vec<Seed>,
+    scan: Scan,
     home_cells: Vec<u64>,
     hits: Vec<Hit>,
     /// How many of the hits come before the first seed that no donor has.
@@ -83,11 +89,11 @@ impl DonorIndex {
     ) -> Found {
         let started = clock();
         let beyond = target.tokens.get(target.boundary..).unwrap_or(&[]);
-        seeds::sample(beyond, &mut scratch.seeds);
+        scratch.scan.scan(beyond);
         self.nominate(target, scratch);
         let is_short = scratch.candidates.is_empty();
         if is_short {
-            seeds::sample_short(beyond, &mut scratch.seeds);
+            scratch.scan.use_short(beyond);
             self.nominate(target, scratch);
             scratch
                 .candidates
@@ -96,7 +102,9 @@ impl DonorIndex {
         let nominated = clock();
         let mut candidates = Vec::new();
         if !scratch.candidates.is_empty() {
-            scratch.aligner.set_target(target.tokens, target.boundary);
+            scratch
+                .aligner
+                .set_target(&scratch.scan.short_hashes, target.boundary);
             if is_short {
                 self.verify_short(target, scratch, &mut candidates);
             } else {
@@ -115,16 +123,20 @@ impl DonorIndex {
     /// Turns the seeds of the target into hits, and the hits into candidates.
     fn nominate(&self, target: &Target<'_>, scratch: &mut Scratch) {
         let Scratch {
-            seeds,
+            scan,
             home_cells,
             hits,
             ..
         } = scratch;
         home_cells.clear();
-        home_cells.extend(seeds.iter().map(|seed| self.postings.home_cell(seed.key)));
+        home_cells.extend(
+            scan.seeds
+                .iter()
+                .map(|seed| self.postings.home_cell(seed.key)),
+        );
         hits.clear();
         let mut leading = None;
-        for (seed, &home_cell) in seeds.iter().zip(home_cells.iter()) {
+        for (seed, &home_cell) in scan.seeds.iter().zip(home_cells.iter()) {
             let Some(list) = self.postings.find(seed.key, home_cell) else {
                 leading.get_or_insert(hits.len());
                 continue;
@@ -173,15 +185,32 @@ impl DonorIndex {
         out.retain(|aligned| aligned.coverage > 0);
     }
 
-    /// Verifies donors that may continue the prompt further than any verified so far: those that
-    /// have all the first seeds beyond the boundary, one more than any has in a run from there.
+    /// Verifies donors that may continue the prompt further than any verified so far.
     fn verify_anchored(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
-        let longest = out
-            .iter()
-            .filter_map(|aligned| aligned.anchored)
-            .map(|run| run.target_end());
-        let reached = longest.max().unwrap_or(0);
-        let leading = &scratch.hits[..scratch.leading];
+        self.nominate_anchored(target, scratch, out);
+        for at in 0..scratch.anchored.len() {
+            if scratch.aligner.work() > QUERY_WORK_MAX {
+                break;
+            }
+            let aligned = self.verify(target, scratch, scratch.anchored[at]);
+            out.extend(aligned.filter(|aligned| aligned.coverage > 0));
+        }
+    }
+
+    /// Those donors have all the first seeds beyond the boundary, one more than a verified one has
+    /// in a run from there. Such as have the very tokens at the boundary's place come first; where
+    /// there is none, one that may have them elsewhere gets a chance.
+    fn nominate_anchored(&self, target: &Target<'_>, scratch: &mut Scratch, verified: &[Aligned]) {
+        let Scratch {
+            anchored,
+            hits,
+            leading,
+            ..
+        } = scratch;
+        anchored.clear();
+        let runs = verified.iter().filter_map(|aligned| aligned.anchored);
+        let reached = runs.map(|run| run.target_end()).max().unwrap_or(0);
+        let leading = &hits[..*leading];
         let inside = leading.partition_point(|hit| hit.position + count_u32(WINDOW) <= reached);
         let Some(wanted) = leading.get(..=inside) else {
             return;
@@ -189,39 +218,62 @@ impl DonorIndex {
         let Some(rarest) = wanted.iter().min_by_key(|hit| hit.donors) else {
             return;
         };
-        let Scratch { anchored, .. } = scratch;
-        anchored.clear();
-        let mut single = [0];
-        let slots = self.postings.slots(rarest.list, &mut single);
-        anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
-        for hit in wanted {
-            self.keep_those_with(hit, anchored);
-        }
-        anchored.retain(|&slot| (target.is_eligible)(slot));
-        for hit in &leading[inside + 1..] {
-            let before = anchored.clone();
-            self.keep_those_with(hit, anchored);
-            if anchored.is_empty() {
-                *anchored = before;
+        // A rare seed further on tells more; where its donors lack the ones before, the newest of
+        // the rarest of those have to do.
+        let mut ahead = leading[inside..].iter().take(ANCHORED_AHEAD_MAX);
+        let rare = ahead.find(|hit| hit.donors as usize <= ANCHORED_DONORS_MAX);
+        for start in rare.into_iter().chain([rarest]) {
+            let mut single = [0];
+            let slots = self.postings.slots(start.list, &mut single);
+            anchored.clear();
+            anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
+            // From the last on: it is what the verified ones lack.
+            for hit in wanted.iter().rev() {
+                self.keep_those_with(hit, anchored);
+            }
+            anchored.retain(|&slot| {
+                verified.iter().all(|aligned| aligned.slot != slot) && (target.is_eligible)(slot)
+            });
+            if !anchored.is_empty() {
                 break;
             }
         }
-        let mut verified = 0;
-        for at in 0..scratch.anchored.len() {
-            let slot = scratch.anchored[at];
-            let exhausted = scratch.aligner.work() > QUERY_WORK_MAX;
-            if verified == ANCHORED_MAX || exhausted {
+        let mut beyond = leading[inside + 1..].iter();
+        self.keep_deepest(&mut beyond, ANCHORED_PROBES_MAX, anchored);
+        let first = &target.tokens[target.boundary..][..WINDOW];
+        let is_aligned = |&slot: &u32| {
+            self.tokens(slot)
+                .is_some_and(|donor| donor.has_at(target.boundary, first))
+        };
+        let kept = if anchored.iter().any(is_aligned) {
+            anchored.retain(is_aligned);
+            ANCHORED_MAX
+        } else {
+            1
+        };
+        self.keep_deepest(&mut beyond, kept, anchored);
+    }
+
+    /// Drops donors that lack one of the next seeds while others have it, until few are left.
+    fn keep_deepest(
+        &self,
+        next: &mut std::slice::Iter<'_, Hit>,
+        few: usize,
+        donors: &mut Vec<u32>,
+    ) {
+        let mut lookups = 0;
+        let mut before = Vec::new();
+        while donors.len() > few && lookups < ANCHORED_LOOKUPS_MAX {
+            let Some(hit) = next.next() else { break };
+            lookups += donors.len();
+            before.clone_from(donors);
+            self.keep_those_with(hit, donors);
+            if donors.is_empty() {
+                donors.append(&mut before);
                 break;
             }
-            if out.iter().any(|aligned| aligned.slot == slot) {
-                continue;
-            }
-            verified += 1;
-            out.extend(
-                self.verify(target, scratch, slot)
-                    .filter(|aligned| aligned.coverage > 0),
-            );
         }
+        donors.truncate(few);
     }
 
     fn keep_those_with(&self, hit: &Hit, donors: &mut Vec<u32>) {
@@ -285,3 +337,6 @@ fn hits_inside(hits: &[Hit], spans: &[Span]) -> u32 {
     });
     count_u32(inside.count())
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,68 +29,84 @@ pub(super) struct Seed {
     pub(super) key: u64,
 }
 
-/// Replaces `out` by the seeds of `tokens`, in order of position.
-pub(super) fn sample(tokens: &[u32], out: &mut Vec<Seed>) {
-    out.clear();
-    sample_windows::<WINDOW>(tokens, out);
+/// A prompt's seeds, and what finding them leaves for other uses.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// In order of position.
+    pub(super) seeds: Vec<Seed>,
+    /// A cheap hash of every short window; tables take it through [`finish`].
+    pub(super) short_hashes: Vec<u32>,
 }
 
-/// Replaces `out` by the short seeds of `tokens`, in order of position.
-pub(super) fn sample_short(tokens: &[u32], out: &mut Vec<Seed>) {
-    out.clear();
-    sample_windows::<SHORT_WINDOW>(tokens, out);
-}
+impl Scan {
+    /// Replaces the contents by those of `tokens`.
+    pub(super) fn scan(&mut self, tokens: &[u32]) {
+        self.seeds.clear();
+        self.short_hashes.clear();
+        let short_windows = (tokens.len() + 1).saturating_sub(SHORT_WINDOW);
+        let windows = (tokens.len() + 1).saturating_sub(WINDOW);
+        for start in (0..short_windows).step_by(BLOCK) {
+            let mut level = short_hashes(&tokens[start..]);
+            self.short_hashes
+                .extend_from_slice(&level[..BLOCK.min(short_windows - start)]);
+            join_level::<8, 17>(&mut level);
+            let hashes = &level[..BLOCK.min(windows.saturating_sub(start))];
+            pick(hashes, SAMPLE_BITS, |picked| {
+                let position = start + picked;
+                self.seeds.push(Seed {
+                    position: count_u32(position),
+                    key: key(&tokens[position..position + WINDOW], LONG_DOMAIN),
+                });
+            });
+        }
+    }
 
-/// Calls `visit` with the cheap hash of every short window, [`BLOCK`] of them at a time.
-pub(super) fn hash_short_windows(tokens: &[u32], mut visit: impl FnMut(usize, &[u32])) {
-    let windows = (tokens.len() + 1).saturating_sub(SHORT_WINDOW);
-    for start in (0..windows).step_by(BLOCK) {
-        let level = window_hashes::<SHORT_WINDOW>(&tokens[start..]);
-        visit(start, &level[..BLOCK.min(windows - start)]);
+    /// Replaces the seeds by the short seeds of the same tokens.
+    pub(super) fn use_short(&mut self, tokens: &[u32]) {
+        self.seeds.clear();
+        for (block, hashes) in self.short_hashes.chunks(BLOCK).enumerate() {
+            pick(hashes, SHORT_SAMPLE_BITS, |picked| {
+                let position = block * BLOCK + picked;
+                self.seeds.push(Seed {
+                    position: count_u32(position),
+                    key: key(&tokens[position..position + SHORT_WINDOW], SHORT_DOMAIN),
+                });
+            });
+        }
     }
 }
 
-/// The cheap hash of one short window, as [`hash_short_windows`] computes it.
-pub(super) fn hash_short_window(window: &[u32; SHORT_WINDOW]) -> u32 {
+/// The cheap hash of one short window.
+pub(super) fn short_hash(window: &[u32; SHORT_WINDOW]) -> u32 {
     let spread = window.map(spread);
     let pair = |i: usize| join(spread[i], 7, spread[i + 1]);
     let quad = |i: usize| join(pair(i), 13, pair(i + 2));
-    finish(join(quad(0), 23, quad(4)))
+    join(quad(0), 23, quad(4))
 }
 
-fn sample_windows<const LENGTH: usize>(tokens: &[u32], out: &mut Vec<Seed>) {
-    let (bits, domain) = if LENGTH == WINDOW {
-        (SAMPLE_BITS, LONG_DOMAIN)
-    } else {
-        (SHORT_SAMPLE_BITS, SHORT_DOMAIN)
-    };
-    let windows = (tokens.len() + 1).saturating_sub(LENGTH);
-    for start in (0..windows).step_by(BLOCK) {
-        let level = window_hashes::<LENGTH>(&tokens[start..]);
-        // Written without a branch: a taken one in sixteen would be mispredicted each time.
-        let mut picks = [0_u8; BLOCK];
-        let mut count = 0;
-        for (i, hash) in (0..=u8::MAX).zip(&level[..BLOCK.min(windows - start)]) {
-            picks[count % BLOCK] = i;
-            count += usize::from(hash >> (u32::BITS - bits) == 0);
-        }
-        out.extend(picks[..count].iter().map(|&pick| {
-            let position = start + usize::from(pick);
-            let window = &tokens[position..position + LENGTH];
-            Seed {
-                position: count_u32(position),
-                key: key(window, domain),
-            }
-        }));
+/// Moves the influence of every bit of a cheap hash to the top, where tables and sampling look.
+pub(super) fn finish(hash: u32) -> u32 {
+    (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca77)
+}
+
+/// Calls `keep` with the places, at most [`BLOCK`], whose hash falls into the sample.
+fn pick(hashes: &[u32], bits: u32, keep: impl FnMut(usize)) {
+    // Written without a branch: a taken one in sixteen would be mispredicted each time.
+    let mut picks = [0; BLOCK];
+    let mut count = 0;
+    for (place, &hash) in hashes.iter().enumerate() {
+        picks[count % BLOCK] = place;
+        count += usize::from(finish(hash) >> (u32::BITS - bits) == 0);
     }
+    picks[..count].iter().copied().for_each(keep);
 }
 
-/// A cheap hash of every window that begins in the first block of `tokens`; decides what is
-/// sampled, and is too short to be a key. Past the end the tokens count as zeros.
+/// The cheap hash of every short window that begins in the first block of `tokens`. It decides
+/// what is sampled, and is too short to be a key. Past the end the tokens count as zeros.
 ///
-/// Each step joins neighbouring hashes into hashes of twice the tokens, so a window costs four
+/// Each step joins neighbouring hashes into hashes of twice the tokens, so a window costs three
 /// additions, and the loops have no dependence that keeps them from being vectorized.
-fn window_hashes<const LENGTH: usize>(tokens: &[u32]) -> [u32; LEVEL] {
+fn short_hashes(tokens: &[u32]) -> [u32; LEVEL] {
     let mut level = [0; LEVEL];
     for (hash, &token) in level.iter_mut().zip(tokens) {
         *hash = spread(token);
@@ -98,12 +114,6 @@ fn window_hashes<const LENGTH: usize>(tokens: &[u32]) -> [u32; LEVEL] {
     join_level::<1, 7>(&mut level);
     join_level::<2, 13>(&mut level);
     join_level::<4, 23>(&mut level);
-    if LENGTH == WINDOW {
-        join_level::<8, 17>(&mut level);
-    }
-    for hash in &mut level {
-        *hash = finish(*hash);
-    }
     level
 }
 
@@ -120,11 +130,6 @@ fn spread(token: u32) -> u32 {
 
 fn join(left: u32, turn: u32, right: u32) -> u32 {
     left.rotate_left(turn).wrapping_add(right)
-}
-
-/// Moves the influence of every bit to the top, where sampling looks.
-fn finish(hash: u32) -> u32 {
-    (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca77)
 }
 
 /// A strong hash of a window: sums of products in the manner of NH and wyhash.
@@ -160,4 +165,93 @@ fn fold(a: u64, b: u64) -> u64 {
 pub(super) fn count_u32(count: usize) -> u32 {
     debug_assert!(u32::try_from(count).is_ok());
     count as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scan(tokens: &[u32]) -> Scan {
+        let mut scan = Scan::default();
+        scan.scan(tokens);
+        scan
+    }
+
+    fn short_seeds(tokens: &[u32]) -> Vec<Seed> {
+        let mut scan = scan(tokens);
+        scan.use_short(tokens);
+        scan.seeds
+    }
+
+    /// The seeds of `inner` are those of its surroundings that lie inside it.
+    fn check_independence(before: &[u32], inner: &[u32], after: &[u32]) {
+        let whole = [before, inner, after].concat();
+        let inside = |seeds: Vec<Seed>, length: usize| -> Vec<(usize, u64)> {
+            let window = before.len()..(before.len() + inner.len() + 1).saturating_sub(length);
+            let seeds = seeds.iter().map(|seed| (seed.position as usize, seed.key));
+            seeds
+                .filter(|(position, _)| window.contains(position))
+                .collect()
+        };
+        let alone = |seeds: Vec<Seed>| -> Vec<(usize, u64)> {
+            seeds
+                .iter()
+                .map(|seed| (seed.position as usize + before.len(), seed.key))
+                .collect()
+        };
+        assert_eq!(alone(scan(inner).seeds), inside(scan(&whole).seeds, WINDOW));
+        assert_eq!(
+            alone(short_seeds(inner)),
+            inside(short_seeds(&whole), SHORT_WINDOW)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn seeds_do_not_depend_on_position(
+            before in prop::collection::vec(0_u32..1_000, 0..300),
+            inner in prop::collection::vec(0_u32..1_000, 0..600),
+            after in prop::collection::vec(0_u32..1_000, 0..40),
+        ) {
+            check_independence(&before, &inner, &after);
+        }
+
+        #[test]
+        fn the_hash_of_one_window_is_that_of_all(
+            tokens in prop::collection::vec(any::<u32>(), 0..600),
+        ) {
+            let one_by_one: Vec<u32> = tokens
+                .windows(SHORT_WINDOW)
+                .map(|window| short_hash(window.first_chunk().expect("eight tokens")))
+                .collect();
+            prop_assert_eq!(scan(&tokens).short_hashes, one_by_one);
+        }
+    }
+
+    #[test]
+    fn the_sample_is_as_dense_as_intended() {
+        let tokens: Vec<u32> = (0_u32..200_000).map(|i| i.wrapping_mul(i) >> 7).collect();
+        let seeds = scan(&tokens).seeds.len();
+        assert!((11_500..13_500).contains(&seeds), "{seeds}, not one in 16");
+        let short = short_seeds(&tokens).len();
+        assert!((2_700..3_600).contains(&short), "{short}, not one in 64");
+    }
+
+    #[test]
+    fn any_changed_token_changes_the_key() {
+        let window: Vec<u32> = (0..16).collect();
+        let mut keys: Vec<u64> = (0..16)
+            .map(|i| {
+                let mut changed = window.clone();
+                changed[i] ^= 64;
+                key(&changed, LONG_DOMAIN)
+            })
+            .chain([key(&window, LONG_DOMAIN), key(&window, SHORT_DOMAIN)])
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 18);
+    }
 }

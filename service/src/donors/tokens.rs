@@ -20,16 +20,22 @@ impl PackedTokens {
     pub fn pack(tokens: &[u32]) -> Self {
         let used = tokens.iter().fold(0, |used, token| used | token);
         let width = (u32::BITS - used.leading_zeros()).max(1) as usize;
-        let groups = tokens.len().div_ceil(GROUP);
-        let mut bytes = vec![0; groups * width + PADDING_BYTES];
-        for (i, &token) in tokens.iter().enumerate() {
-            let bit = i * width;
-            let place = &mut bytes[bit / 8..][..8];
-            let shifted = u64::from(token) << (bit % 8);
-            for (byte, more) in place.iter_mut().zip(shifted.to_le_bytes()) {
-                *byte |= more;
+        let length = tokens.len().div_ceil(GROUP) * width + PADDING_BYTES;
+        let mut bytes = Vec::with_capacity(length + size_of::<u64>());
+        let (mut waiting, mut bits) = (0_u64, 0);
+        for &token in tokens {
+            waiting |= u64::from(token) << bits;
+            bits += width;
+            if bits >= 32 {
+                let full = (waiting & 0xffff_ffff) as u32;
+                bytes.extend_from_slice(&full.to_le_bytes());
+                waiting >>= 32;
+                bits -= 32;
             }
         }
+        bytes.extend_from_slice(&waiting.to_le_bytes());
+        // Either zeros to come, or zeros past the last group's padding.
+        bytes.resize(length, 0);
         Self {
             bytes: bytes.into_boxed_slice(),
             length: tokens.len(),
@@ -54,16 +60,23 @@ impl PackedTokens {
 
     /// True when the first tokens are all of `prefix`.
     pub fn starts_with(&self, prefix: &[u32]) -> bool {
+        self.has_at(0, prefix)
+    }
+
+    /// True when the tokens from `start` on begin with all of `wanted`.
+    pub fn has_at(&self, start: usize, wanted: &[u32]) -> bool {
         /// Small enough to tell a stranger early, large enough to amortize the call.
         const STEP: usize = 64;
-        if prefix.len() > self.length {
+        if start.saturating_add(wanted.len()) > self.length {
             return false;
         }
-        let mut buffer = [0; STEP];
-        prefix.chunks(STEP).enumerate().all(|(i, wanted)| {
-            let there = &mut buffer[..wanted.len().next_multiple_of(GROUP)];
-            self.unpack_groups(i * STEP / GROUP, there);
-            there[..wanted.len()] == *wanted
+        let mut buffer = [0; STEP + GROUP];
+        wanted.chunks(STEP).enumerate().all(|(i, wanted)| {
+            let at = start + i * STEP;
+            let offset = at % GROUP;
+            let there = &mut buffer[..(offset + wanted.len()).next_multiple_of(GROUP)];
+            self.unpack_groups(at / GROUP, there);
+            there[offset..][..wanted.len()] == *wanted
         })
     }
 
@@ -180,6 +193,26 @@ mod tests {
         }
         let longer: Vec<u32> = tokens.iter().copied().chain([0]).collect();
         assert!(!packed.starts_with(&longer), "padding is not a token");
+    }
+
+    #[test]
+    fn tokens_are_compared_from_any_place() {
+        let tokens: Vec<u32> = (0..200).map(|i| i * 701).collect();
+        let packed = PackedTokens::pack(&tokens);
+        for start in 0..200 {
+            for length in [0, 1, 15, 16, 64, 71, 72] {
+                let there = tokens.get(start..start + length);
+                assert_eq!(
+                    packed.has_at(start, there.unwrap_or(&[0; 72])),
+                    there.is_some()
+                );
+                if let Some([.., last]) = there {
+                    let mut other = tokens[start..start + length].to_vec();
+                    other[length - 1] = last + 1;
+                    assert!(!packed.has_at(start, &other), "{start} {length}");
+                }
+            }
+        }
     }
 
     proptest! {

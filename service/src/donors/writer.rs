@@ -345,7 +345,7 @@ impl Writer {
             self.drop_one(&shard, &new.donor_id, key, stage);
             return Ok(registered(Admission::Covered(covering), 0));
         }
-        let evicted = self.make_room(new.captured.len() as u64, stage)?;
+        let evicted = self.make_room(&shard, &new, stage)?;
         let replaces = shard.read().by_id(&new.donor_id).is_some();
         let sequence = self.store.next_sequence()?;
         stage.puts.push((
@@ -473,12 +473,18 @@ impl Writer {
         }
     }
 
-    // Evicts until one more donor fits.
-    fn make_room(&mut self, tokens: u64, stage: &mut Stage) -> Result<u32, WriteRefusal> {
+    // Evicts until the new donor fits, in the place of an older one under its id.
+    fn make_room(
+        &mut self,
+        shard: &Shard,
+        new: &NewDonor,
+        stage: &mut Stage,
+    ) -> Result<u32, WriteRefusal> {
         let Capacity {
             donors_max,
             tokens_max,
         } = self.capacity;
+        let tokens = new.captured.len() as u64;
         if tokens > tokens_max {
             return Err(WriteRefusal::TooManyTokens {
                 tokens,
@@ -487,8 +493,10 @@ impl Writer {
         }
         let mut evicted = 0;
         loop {
-            let donors = self.catalog.donors() + stage.donors.len() as u64;
-            let held = self.catalog.tokens() + stage.tokens;
+            let replaced = shard.read().by_id(&new.donor_id).map(Arc::clone);
+            let freed = replaced.map_or((0, 0), |old| (1, u64::from(old.captured_tokens)));
+            let donors = self.catalog.donors() + stage.donors.len() as u64 - freed.0;
+            let held = self.catalog.tokens() + stage.tokens - freed.1;
             if donors < donors_max.max(1) && held + tokens <= tokens_max {
                 return Ok(evicted);
             }

@@ -78,10 +78,11 @@ pub enum Reason {
 /// beyond its numbers.
 #[derive(Debug, Error)]
 pub enum ManifestError {
-    #[error("{field}: expected {expected} bytes, got {bytes}")]
+    #[error("{field}: expected {least} to {most} bytes, got {bytes}")]
     Length {
         field: &'static str,
-        expected: &'static str,
+        least: usize,
+        most: usize,
         bytes: usize,
     },
     #[error("policy: {0}")]
@@ -141,38 +142,22 @@ pub fn get_manifest(priors: &Priors, query: &ManifestQuery<'_>) -> Result<Manife
 }
 
 fn check_lengths(query: &ManifestQuery<'_>) -> Result<(), ManifestError> {
-    let length = |field, value: &str, least: usize, most: usize, expected| {
+    for (field, value, least, most) in [
+        ("prefix_hash", query.prefix_hash, 1, PREFIX_HASH_BYTES_MAX),
+        ("query_hash", query.query_hash, 0, QUERY_HASH_BYTES_MAX),
+        ("algorithm", query.algorithm, 0, ALGORITHM_BYTES_MAX),
+    ] {
         let bytes = value.len();
-        if (least..=most).contains(&bytes) {
-            return Ok(());
+        if !(least..=most).contains(&bytes) {
+            return Err(ManifestError::Length {
+                field,
+                least,
+                most,
+                bytes,
+            });
         }
-        Err(ManifestError::Length {
-            field,
-            expected,
-            bytes,
-        })
-    };
-    length(
-        "prefix_hash",
-        query.prefix_hash,
-        1,
-        PREFIX_HASH_BYTES_MAX,
-        "1 to 512",
-    )?;
-    length(
-        "query_hash",
-        query.query_hash,
-        0,
-        QUERY_HASH_BYTES_MAX,
-        "at most 512",
-    )?;
-    length(
-        "algorithm",
-        query.algorithm,
-        0,
-        ALGORITHM_BYTES_MAX,
-        "at most 128",
-    )
+    }
+    Ok(())
 }
 
 fn parse_fallback(tag: &str) -> Result<Option<Policy>, ManifestError> {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// The largest budget, in blocks; also the largest number of blocks of a prefix.
-pub const BLOCKS_MAX: u32 = 1 << 20;
+/// The largest budget: as many blocks as a prefix may have.
+pub use super::import::BLOCKS_MAX;
 /// The most segments that `segment-quota` may ask for.
 pub const SEGMENTS_MAX: u32 = 4096;
 /// The longest tag that is looked at, in bytes.

@@ -27,6 +27,7 @@ pub struct Repair {
     pub ratio: f32,
 }
 
+/// One stored prior. Nothing of it changes; a put makes a new one.
 #[derive(Debug)]
 pub struct Prior {
     pub key: PriorKey,

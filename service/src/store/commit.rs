@@ -1,7 +1,5 @@
 //! Group commit: one sync makes durable what everybody who waits has written.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use parking_lot::{Condvar, Mutex};
 
 use super::error::StoreError;
@@ -11,11 +9,11 @@ use super::error::StoreError;
 pub(super) struct GroupCommit {
     turn: Mutex<Turn>,
     changed: Condvar,
-    commits: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Turn {
+    commits: u64,
     started: u64,
     finished: u64,
     /// The first failure. The kernel may drop dirty pages after a failed sync and report the
@@ -36,8 +34,8 @@ impl GroupCommit {
         &self,
         sync: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.commits.fetch_add(1, Relaxed);
         let mut turn = self.turn.lock();
+        turn.commits += 1;
         let wanted = turn.started + 1;
         loop {
             if let Some(cause) = &turn.failure {
@@ -67,9 +65,10 @@ impl GroupCommit {
     }
 
     pub(super) fn counts(&self) -> CommitCounts {
+        let turn = self.turn.lock();
         CommitCounts {
-            commits: self.commits.load(Relaxed),
-            syncs: self.turn.lock().finished,
+            commits: turn.commits,
+            syncs: turn.finished,
         }
     }
 }
@@ -93,5 +92,119 @@ impl Drop for Lead<'_> {
         turn.finished = turn.started;
         turn.failure = self.failure.take();
         self.group.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    use super::*;
+
+    fn failed() -> StoreError {
+        StoreError::SyncFailed {
+            cause: "no disk".to_owned(),
+        }
+    }
+
+    fn wait_for(group: &GroupCommit, commits: u64) {
+        while group.counts().commits < commits {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_sync_serves_all_that_came_before_it() {
+        let group = GroupCommit::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                group.commit(|| {
+                    wait_for(&group, 9);
+                    Ok(())
+                })
+            });
+            wait_for(&group, 1);
+            for _ in 0..8 {
+                scope.spawn(|| group.commit(|| Ok(())));
+            }
+        });
+        assert_eq!(
+            group.counts(),
+            CommitCounts {
+                commits: 9,
+                syncs: 2
+            }
+        );
+    }
+
+    #[test]
+    fn a_commit_returns_after_a_sync_that_began_after_its_write() {
+        let group = GroupCommit::default();
+        let clock = AtomicU64::new(1);
+        let last_sync_began = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let written = clock.fetch_add(1, SeqCst);
+                        let sync = || {
+                            let began = clock.fetch_add(1, SeqCst);
+                            std::thread::yield_now();
+                            last_sync_began.fetch_max(began, SeqCst);
+                            Ok(())
+                        };
+                        group.commit(sync).unwrap();
+                        assert!(last_sync_began.load(SeqCst) > written);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_failed_sync_fails_all_that_wait_and_all_that_come() {
+        let group = GroupCommit::default();
+        std::thread::scope(|scope| {
+            let lead = scope.spawn(|| {
+                group.commit(|| {
+                    wait_for(&group, 3);
+                    Err(failed())
+                })
+            });
+            wait_for(&group, 1);
+            let followers = [
+                scope.spawn(|| group.commit(|| Ok(()))),
+                scope.spawn(|| group.commit(|| Ok(()))),
+            ];
+            assert!(lead.join().unwrap().is_err());
+            for follower in followers {
+                assert!(matches!(
+                    follower.join().unwrap(),
+                    Err(StoreError::SyncFailed { .. })
+                ));
+            }
+        });
+        assert!(
+            group.commit(|| Ok(())).is_err(),
+            "what was lost does not come back"
+        );
+        assert_eq!(group.counts().syncs, 1);
+    }
+
+    #[test]
+    fn a_panic_in_a_sync_leaves_nobody_waiting() {
+        let group = GroupCommit::default();
+        std::thread::scope(|scope| {
+            let lead = scope.spawn(|| {
+                group.commit(|| {
+                    wait_for(&group, 2);
+                    panic!("on purpose")
+                })
+            });
+            wait_for(&group, 1);
+            let follower = scope.spawn(|| group.commit(|| Ok(())));
+            assert!(lead.join().is_err());
+            assert!(follower.join().unwrap().is_err());
+        });
     }
 }

@@ -18,6 +18,8 @@ pub enum StoreError {
         action: &'static str,
         source: sled::Error,
     },
+    #[error("the record log in {} is damaged beyond reading", path.display())]
+    LogDamaged { path: PathBuf },
     #[error("{} is in use by another process (waited {waited_ms} ms)", path.display())]
     InUse { path: PathBuf, waited_ms: u64 },
     #[error(

@@ -20,11 +20,12 @@ pub(super) const EPOCH_MAX: u64 = (1 << 24) - 1;
 
 const LOCK_FILE: &str = "lock";
 const LOCK_RETRY_MS: u64 = 20;
-const LOCK_WAIT_MS_MAX: u64 = 5_000;
+/// How long [`super::Store::open`] waits for another process to end.
+pub(super) const WAIT_MS_MAX: u64 = 5_000;
 
 /// Takes the folder for this process. A killed process holds its lock until the kernel has
 /// closed its files, hence the wait.
-pub(super) fn lock(directory: &Path) -> Result<File, StoreError> {
+pub(super) fn lock(directory: &Path, wait_ms_max: u64) -> Result<File, StoreError> {
     let path = directory.join(LOCK_FILE);
     let file = File::options()
         .create(true)
@@ -32,7 +33,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, StoreError> {
         .write(true)
         .open(&path)
         .map_err(io_error("open", &path))?;
-    retry_while_in_use(directory, || match file.try_lock() {
+    retry_while_in_use(directory, wait_ms_max, || match file.try_lock() {
         Ok(()) => Ok(Some(())),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(source)) => Err(io_error("lock", &path)(source)),
@@ -43,9 +44,10 @@ pub(super) fn lock(directory: &Path) -> Result<File, StoreError> {
 /// Calls `attempt` until it has something to give, with a bound.
 pub(super) fn retry_while_in_use<T>(
     directory: &Path,
+    wait_ms_max: u64,
     mut attempt: impl FnMut() -> Result<Option<T>, StoreError>,
 ) -> Result<T, StoreError> {
-    for _ in 0..=LOCK_WAIT_MS_MAX / LOCK_RETRY_MS {
+    for _ in 0..=wait_ms_max / LOCK_RETRY_MS {
         if let Some(taken) = attempt()? {
             return Ok(taken);
         }
@@ -54,7 +56,7 @@ pub(super) fn retry_while_in_use<T>(
     }
     Err(StoreError::InUse {
         path: directory.to_owned(),
-        waited_ms: LOCK_WAIT_MS_MAX,
+        waited_ms: wait_ms_max,
     })
 }
 

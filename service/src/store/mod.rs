@@ -4,12 +4,16 @@ mod blob;
 mod commit;
 mod error;
 mod header;
+#[cfg(test)]
+mod model;
 mod record;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,6 +26,7 @@ use self::commit::GroupCommit;
 pub use self::error::{Damage, StoreError};
 use self::error::{at_most, io_error, log_error};
 use self::record::Form;
+use self::witness::Witness;
 
 pub const KEY_BYTES_MAX: usize = 512;
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
@@ -41,7 +46,12 @@ const RECORDS_FOLDER: &str = "records";
 const BLOBS_FOLDER: &str = "blobs";
 const SPILLED_FOLDER: &str = "spilled";
 /// The "table" of what was spilled: table byte and key -> [`BlobRef`].
-const SPILLED_BYTE: u8 = 0;
+const SPILLED_BYTE: u8 = u8::MAX;
+/// The "table" of [`Counts`]: slot -> counts, the slot with the most writes being the last.
+const COUNTS_BYTE: u8 = 0;
+/// sled copies a page, 16 neighbours, at each change of one of them. With more slots than that,
+/// taken in turn, no donor shares a page with the counts, which change at every write.
+const COUNT_SLOTS: u8 = 32;
 
 /// One key space each. All lie in one sled tree, so that a batch is atomic across them.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -78,7 +88,8 @@ pub struct Store {
     blobs: BlobFolder,
     spilled: BlobFolder,
     /// Writers take turns: what a change replaces must not change under it.
-    writer: Mutex<()>,
+    counts: Mutex<Counts>,
+    witness: Witness,
     /// Spilled files that no record refers to once the changes before are durable.
     removals: Mutex<Vec<BlobName>>,
     epoch: u64,
@@ -87,14 +98,21 @@ pub struct Store {
     _lock: File,
 }
 
+/// How many batches were written, then how many records each table has, by table byte. sled can
+/// lose writes of a damaged log without a word: then these differ from what is found.
+type Counts = [u64; 5];
+const WRITES: usize = 0;
+
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenReport {
     pub epoch: u64,
     /// Spilled files that a crash had left behind.
     pub files_removed: u64,
-    /// Entries of the list of spilled files that cannot be read: then nothing is removed.
+    /// The store's own records that cannot be read.
     pub damaged: u64,
+    /// Calls of [`Store::write`] that were committed and that the log has lost, at least.
+    pub writes_lost: u64,
 }
 
 /// What a scan met.
@@ -103,6 +121,9 @@ pub struct ScanReport {
     pub visited: u64,
     /// Records that cannot be read. They stay where they are.
     pub damaged: u64,
+    /// By how many records the table differs from what was written: the log lost some. Means
+    /// nothing while somebody writes.
+    pub missing: u64,
 }
 
 impl Store {
@@ -112,8 +133,12 @@ impl Store {
     /// # Errors
     /// A folder in use, of a newer format, or with a damaged header.
     pub fn open(directory: &Path) -> Result<(Self, OpenReport), StoreError> {
+        Self::open_within(directory, header::WAIT_MS_MAX)
+    }
+
+    fn open_within(directory: &Path, wait_ms_max: u64) -> Result<(Self, OpenReport), StoreError> {
         std::fs::create_dir_all(directory).map_err(io_error("create", directory))?;
-        let lock = header::lock(directory)?;
+        let lock = header::lock(directory, wait_ms_max)?;
         let records_path = directory.join(RECORDS_FOLDER);
         let last_epoch = header::read_epoch(directory, !records_path.exists())?;
         let epoch = last_epoch.unwrap_or(0) + 1;
@@ -122,7 +147,7 @@ impl Store {
         }
         header::write_epoch(directory, epoch)?;
 
-        let records = open_records(directory, &records_path)?;
+        let records = open_records(directory, &records_path, wait_ms_max)?;
         let records_file = records_path.join("db");
         let records_file = File::options()
             .write(true)
@@ -134,17 +159,23 @@ impl Store {
             group: GroupCommit::default(),
             blobs: BlobFolder::open(directory.join(BLOBS_FOLDER))?,
             spilled: BlobFolder::open(directory.join(SPILLED_FOLDER))?,
-            writer: Mutex::new(()),
+            counts: Mutex::default(),
+            witness: Witness::open(directory)?,
             removals: Mutex::new(Vec::new()),
             epoch,
             sequence: AtomicU64::new(0),
             _lock: lock,
         };
+        let counts_damaged = store.load_counts()?;
+        let writes_noted = store.witness.read();
+        let writes_lost = writes_noted.saturating_sub(store.counts.lock()[WRITES]);
         store.commit()?;
         for folder in [&records_path, directory] {
             sync_folder(folder)?;
         }
-        let report = store.sweep_spilled()?;
+        let mut report = store.sweep_spilled()?;
+        report.damaged += counts_damaged;
+        report.writes_lost = writes_lost;
         Ok((store, report))
     }
 
@@ -179,11 +210,16 @@ impl Store {
     pub fn write(&self, changes: &[Change<'_>]) -> Result<(), StoreError> {
         check_limits(changes)?;
         let values = self.spill_long(changes)?;
-        let _turn = self.writer.lock();
-        let (batch, replaced) = self.batch(values)?;
+        let mut counts = self.counts.lock();
+        let Prepared {
+            batch,
+            replaced,
+            counts: new_counts,
+        } = self.prepare(values, &counts)?;
         self.records
             .apply_batch(batch)
             .map_err(log_error("write"))?;
+        *counts = new_counts;
         let mut removals = self.removals.lock();
         let room = REMOVALS_MAX.saturating_sub(removals.len());
         removals.extend(replaced.into_iter().take(room));
@@ -199,6 +235,7 @@ impl Store {
         self.group.commit(|| {
             // Taken first: only what was replaced before the flush may go after it.
             let removals = std::mem::take(&mut *self.removals.lock());
+            let writes = self.counts.lock()[WRITES];
             self.records.flush().map_err(log_error("flush"))?;
             self.records_file
                 .sync_data()
@@ -207,6 +244,7 @@ impl Store {
                     path: RECORDS_FOLDER.into(),
                     source,
                 })?;
+            self.witness.note(writes)?;
             for name in removals {
                 self.spilled.remove(name)?;
             }
@@ -264,6 +302,8 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        let expected = self.counts.lock()[table as usize];
+        report.missing = expected.abs_diff(report.visited + report.damaged);
         Ok(report)
     }
 
@@ -336,16 +376,26 @@ impl Store {
         Ok(values)
     }
 
-    /// The batch for sled, and the spilled files that it makes useless.
-    fn batch(&self, values: Vec<NewValue>) -> Result<(sled::Batch, Vec<BlobName>), StoreError> {
+    /// The batch for sled, and what else changes with it.
+    fn prepare(&self, values: Vec<NewValue>, counts: &Counts) -> Result<Prepared, StoreError> {
         let mut batch = sled::Batch::default();
         let mut replaced = Vec::new();
+        let mut new_counts = *counts;
+        new_counts[WRITES] += 1;
         for NewValue { key, value } in values {
             let list_key = spilled_key(&key);
             let old = self.records.get(&list_key).map_err(log_error("read"))?;
             if let Some(old) = old {
                 replaced.extend(decode_blob(&list_key, &old).map(|blob| blob.name));
                 batch.remove(list_key.as_slice());
+            }
+            let was_there = self.records.contains_key(&key).map_err(log_error("read"))?;
+            let count = &mut new_counts[usize::from(key[0])];
+            match (was_there, &value) {
+                (false, Value::Inline(_) | Value::Spilled(_)) => *count += 1,
+                // Damage may have taken a count back, hence no plain subtraction.
+                (true, Value::Nothing) => *count = count.saturating_sub(1),
+                (true, Value::Inline(_) | Value::Spilled(_)) | (false, Value::Nothing) => {}
             }
             match value {
                 Value::Nothing => batch.remove(key),
@@ -359,7 +409,40 @@ impl Store {
                 }
             }
         }
-        Ok((batch, replaced))
+        let slot = new_counts[WRITES].to_le_bytes()[0] % COUNT_SLOTS;
+        let key = [COUNTS_BYTE, slot];
+        let bytes: Vec<u8> = new_counts
+            .iter()
+            .flat_map(|count| count.to_le_bytes())
+            .collect();
+        batch.insert(&key, record::encode(&key, Form::Inline, &bytes));
+        Ok(Prepared {
+            batch,
+            replaced,
+            counts: new_counts,
+        })
+    }
+
+    /// Returns how many of the counts are damaged.
+    fn load_counts(&self) -> Result<u64, StoreError> {
+        let mut counts = self.counts.lock();
+        let mut damaged = 0;
+        for entry in self.records.scan_prefix([COUNTS_BYTE]) {
+            let (key, record) = entry.map_err(log_error("read"))?;
+            match record::decode(&key, &record) {
+                Ok((_form, bytes)) => {
+                    let mut found = Counts::default();
+                    for (count, bytes) in found.iter_mut().zip(bytes.as_chunks().0) {
+                        *count = u64::from_le_bytes(*bytes);
+                    }
+                    if found[WRITES] > counts[WRITES] {
+                        *counts = found;
+                    }
+                }
+                Err(_damage) => damaged += 1,
+            }
+        }
+        Ok(damaged)
     }
 
     /// Hands the payload of a record to `take`.
@@ -406,6 +489,14 @@ impl Store {
     }
 }
 
+/// A write that is ready to go.
+struct Prepared {
+    batch: sled::Batch,
+    /// Spilled files that it makes useless.
+    replaced: Vec<BlobName>,
+    counts: Counts,
+}
+
 struct NewValue {
     /// Table byte and key.
     key: Vec<u8>,
@@ -431,15 +522,19 @@ fn check_limits(changes: &[Change<'_>]) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn open_records(directory: &Path, path: &Path) -> Result<sled::Db, StoreError> {
-    header::retry_while_in_use(directory, || {
+fn open_records(directory: &Path, path: &Path, wait_ms_max: u64) -> Result<sled::Db, StoreError> {
+    header::retry_while_in_use(directory, wait_ms_max, || {
         let config = sled::Config::new()
             .path(path)
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None)
             .use_compression(false);
-        match config.open() {
+        // sled panics at some kinds of damage. Nothing of it is used after that.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| config.open()));
+        match opened.map_err(|_panic| StoreError::LogDamaged {
+            path: path.to_owned(),
+        })? {
             Ok(records) => Ok(Some(records)),
             // sled has no error of its own for it.
             Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => {

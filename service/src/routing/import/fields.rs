@@ -7,7 +7,7 @@ use super::schema::{
 use super::tensor::{self, View};
 use super::torch::Storages;
 use super::value::{Arena, Tensor, Value};
-use super::{METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX};
+use super::{METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX};
 
 /// The fields of a file's top object: a dict, or the affinities themselves. A field that is None
 /// is absent.
@@ -182,9 +182,8 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// The first scalars of the dict that belong to no schema.
+    /// The scalars of the dict that belong to no schema.
     fn metadata(&mut self, pairs: &[(Value, Value)]) {
-        let mut kept = 0;
         for &(key, value) in pairs {
             // Long keys are not even looked at: the same one may stand here a million times.
             let Value::Text(span) = key else { continue };
@@ -199,10 +198,6 @@ impl Reader<'_, '_> {
             }
             if let Some(text) = self.scalar(value) {
                 self.fields.metadata(name, &text);
-                kept += 1;
-                if kept >= METADATA_ENTRIES_MAX {
-                    return;
-                }
             }
         }
     }

@@ -89,7 +89,7 @@ pub enum SchemaError {
     ListKeys,
     #[error("the block lists have more than {LIST_ENTRIES_MAX} entries together")]
     ListEntries,
-    #[error("{list} lists {entries} blocks")]
+    #[error("{list} lists {entries} blocks; a list for k has at most k")]
     ListLength { list: ListName, entries: usize },
     #[error("{list} lists block {entry}; blocks are 0 to {last}")]
     Entry {

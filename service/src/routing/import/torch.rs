@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::error::{ImportError, shown};
 use super::schema::Fields;
 use super::value::{Arena, Storage, Value};
-use super::zip::Archive;
+use super::zip::{Archive, ZipError};
 use super::{fields, legacy, pickle};
 
 /// Reads a `.pt` file.
@@ -15,12 +15,18 @@ pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
     }
     let archive = Archive::open(bytes)?;
     // Torch names every entry `<stem>/...`; the stem is whatever the file was first called.
-    let mut pickles = archive
+    let mut directories = archive
         .names()
-        .filter_map(|name| name.strip_suffix("data.pkl"));
-    let directory = pickles.find(|directory| directory.is_empty() || directory.ends_with('/'));
+        .filter_map(|name| name.strip_suffix("data.pkl"))
+        .filter(|directory| directory.is_empty() || directory.ends_with('/'));
     let missing = || ImportError::EntryMissing { name: "data.pkl" };
-    let directory = directory.ok_or_else(missing)?;
+    let directory = directories.next().ok_or_else(missing)?;
+    if directories.next().is_some() {
+        return Err(ZipError::Twice {
+            name: "data.pkl".into(),
+        }
+        .into());
+    }
     let pickled = archive
         .read(&format!("{directory}data.pkl"))?
         .ok_or_else(missing)?;

@@ -191,11 +191,11 @@ fn contradictions_are_refused_whatever_is_stored() {
         (&*format!("{long} k=2"), "prefix_hash: expected 1 to 512"),
         (
             &*format!("p k=2 query={long}"),
-            "query_hash: expected at most",
+            "query_hash: expected 0 to 512",
         ),
         (
             &*format!("p k=2 algorithm={long}"),
-            "algorithm: expected at",
+            "algorithm: expected 0 to 128",
         ),
     ] {
         refused(priors, text, says);

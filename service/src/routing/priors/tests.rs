@@ -1,14 +1,17 @@
 //! Priors from put to a restart, on a store of their own.
 
+mod damage;
+
 use std::path::Path;
 use std::thread;
 
-use kvatlas_kernels::Scores;
+use kvatlas_kernels::{Scores, pool_scalar, rank_scalar};
 use tempfile::TempDir;
 
-use super::super::prior::{PerHead, PerHeadError};
+use super::super::policy::Policy;
+use super::super::prior::PerHead;
+use super::super::resolve::resolve;
 use super::*;
-use crate::store::Damage;
 
 /// Priors on a new folder, and what a restart of them finds.
 pub(crate) struct Fixture {
@@ -189,6 +192,36 @@ fn a_prior_is_the_same_after_a_restart() {
             .priors
             .is_current_generation(listed.prior.generation + 1)
     );
+}
+
+/// Files as torch writes them, from bytes to blocks: the golden lists of 258 blocks.
+#[test]
+fn files_of_torch_answer_with_their_own_lists() {
+    let fixture = Fixture::new();
+    let blocks = |bytes: &[u8], k| {
+        let upload = PriorUpload {
+            bytes,
+            algorithm: "",
+            ..upload("p", "")
+        };
+        let prior = fixture.priors.put(&upload).unwrap().prior;
+        assert_eq!(prior.file_bytes, bytes.len() as u64);
+        let resolved = resolve(&Policy::TopK, k, 0, Some(&prior.blocks)).unwrap();
+        (resolved.blocks, resolved.total_blocks)
+    };
+    let listed: &[u8] = include_bytes!("../../../tests/data/pt/perk.pt");
+    assert_eq!(blocks(listed, 4), (vec![10, 102, 174, 242], 258));
+    let eight = vec![10, 57, 77, 102, 159, 174, 221, 246];
+    assert_eq!(blocks(listed, 8), (eight, 258));
+    let legacy: &[u8] = include_bytes!("../../../tests/data/pt/legacy_list.pt");
+    assert_eq!(blocks(legacy, 4), (vec![10, 14, 24, 31], 258));
+
+    let scored: &[u8] = include_bytes!("../../../tests/data/pt/aff_float32.pt");
+    let affinities = import(scored, None).unwrap().affinities.unwrap();
+    let pooled = pool_scalar(&affinities.scores, 128, Pooling::Mean);
+    let mut best = rank_scalar(&pooled)[..16].to_vec();
+    best.sort_unstable();
+    assert_eq!(blocks(scored, 16), (best, 128));
 }
 
 #[test]
@@ -377,168 +410,6 @@ fn a_put_replaces_and_a_delete_removes_also_on_the_disk() {
         .put_imported(&upload("p", ""), scores(&heads))
         .unwrap();
     assert!(third.prior.generation > second, "no generation twice");
-}
-
-#[test]
-fn what_a_crash_left_is_swept() {
-    let fixture = Fixture::new();
-    let heads: [&[f32]; 2] = [&[1.0, 2.0], &[1.0, 2.0]];
-    fixture
-        .priors
-        .put_imported(&upload("p", ""), scores(&heads))
-        .unwrap();
-    fixture
-        .store()
-        .put_blob(b"the record was never written")
-        .unwrap();
-    let fixture = fixture.reopen();
-    assert_eq!(
-        fixture
-            .store()
-            .remove_unreferenced_blobs(&fixture.report.blobs)
-            .unwrap(),
-        1
-    );
-    let prior = fixture.priors.get("p", "", "").unwrap();
-    prior.load_per_head(fixture.store()).unwrap();
-}
-
-#[test]
-fn damage_is_counted_and_the_rest_serves() {
-    let fixture = Fixture::new();
-    let heads: [&[f32]; 2] = [&[1.0, 2.0], &[1.0, 2.0]];
-    for prefix in ["a", "b", "c"] {
-        fixture
-            .priors
-            .put_imported(&upload(prefix, ""), scores(&heads))
-            .unwrap();
-    }
-    // A record under another's key, one that is no prior, one with half a ranking.
-    let good = fixture.priors.get("a", "", "").unwrap();
-    let key = record::store_key(&fixture.priors.get("b", "", "").unwrap().key);
-    let payload = record::encode(&good);
-    let table = Table::Priors;
-    fixture
-        .store()
-        .write(&[
-            Change::Put {
-                table,
-                key: &key,
-                payload: &payload,
-            },
-            Change::Put {
-                table,
-                key: b"no prior",
-                payload: b"\xff\xff\xff",
-            },
-            Change::Put {
-                table,
-                key: b"empty",
-                payload: b"",
-            },
-        ])
-        .unwrap();
-    fixture.store().commit().unwrap();
-    let blob = *good.blob().unwrap();
-    let file = fixture
-        .folder
-        .path()
-        .join("blobs")
-        .join(blob.name.to_string());
-    std::fs::write(file, [9; 8]).unwrap();
-
-    let fixture = fixture.reopen();
-    assert_eq!((fixture.report.loaded, fixture.report.damaged), (2, 3));
-    assert!(fixture.priors.get("b", "", "").is_none());
-    let a = fixture.priors.get("a", "", "").unwrap();
-    let error = a.load_per_head(fixture.store()).unwrap_err();
-    let is_checksum = |error: &PerHeadError| match error {
-        PerHeadError::Store(StoreError::Blob { damage, .. }) => *damage == Damage::Checksum,
-        PerHeadError::Store(_) | PerHeadError::NoRanking => false,
-    };
-    assert!(is_checksum(&error), "{error}");
-    // Putting it again repairs both.
-    for prefix in ["a", "b"] {
-        fixture
-            .priors
-            .put_imported(&upload(prefix, ""), scores(&heads))
-            .unwrap();
-    }
-    assert_eq!(fixture.reopen().report.damaged, 2);
-}
-
-#[test]
-fn refusals_name_the_field() {
-    let fixture = Fixture::new();
-    let (long, repair) = ("x".repeat(513), |name: &str, ratio| {
-        Some(Repair {
-            name: name.into(),
-            ratio,
-        })
-    });
-    let check = |upload: &PriorUpload<'_>, says: &str| {
-        let error = fixture.priors.put(upload).unwrap_err().to_string();
-        assert!(error.starts_with(says), "{error}");
-        assert!(!error.contains("xxxx"));
-    };
-    check(
-        &upload("", ""),
-        "prefix_hash: expected 1 to 512 bytes, got 0",
-    );
-    check(
-        &upload(&long, ""),
-        "prefix_hash: expected 1 to 512 bytes, got 513",
-    );
-    check(
-        &upload("p", &long),
-        "query_hash: expected at most 512 bytes, got 513",
-    );
-    check(
-        &PriorUpload {
-            algorithm: &long[..129],
-            ..upload("p", "")
-        },
-        "algorithm: expected at most 128",
-    );
-    check(
-        &PriorUpload {
-            repair: repair("", 0.5),
-            ..upload("p", "")
-        },
-        "repair.name: expected 1 to 64",
-    );
-    for ratio in [-0.1, 1.1, f32::NAN] {
-        check(
-            &PriorUpload {
-                repair: repair("xa25", ratio),
-                ..upload("p", "")
-            },
-            "repair.ratio",
-        );
-    }
-    check(
-        &PriorUpload {
-            bytes: b"nonsense",
-            ..upload("p", "")
-        },
-        "the file: ",
-    );
-    let empty = fixture
-        .priors
-        .put_imported(&upload("p", ""), lists(Some(4), &[&[]], &[]));
-    assert!(matches!(empty, Err(PutError::NoBlocks)));
-    for algorithm in 0..=ALGORITHMS_MAX {
-        let algorithm = algorithm.to_string();
-        let upload = PriorUpload {
-            algorithm: &algorithm,
-            ..upload("p", "")
-        };
-        let put = fixture
-            .priors
-            .put_imported(&upload, lists(Some(4), &[], &[1]));
-        assert_eq!(put.is_err(), algorithm == "64");
-    }
-    assert_eq!(fixture.priors.len(), ALGORITHMS_MAX);
 }
 
 /// Readers see a whole prior, old or new, and generations that only grow.

@@ -134,7 +134,7 @@ fn short_lists_say_so() {
     );
     let per_k = listed(Some(258), &[&LISTED_4, &LISTED_8], &[]);
     check(
-        ask("top-k", 7, 0, Some(&per_k)),
+        ask("top-k", 5, 0, Some(&per_k)),
         &LISTED_4,
         258,
         Extent::PriorShort,

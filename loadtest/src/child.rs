@@ -1,0 +1,187 @@
+//! Servers under test: separate processes of this same binary, ended with the run.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::SocketAddr,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LoadtestError;
+
+/// The line that says a server is ready has at most so many bytes.
+const READY_MAX_BYTES: u64 = 4096;
+const KIBIBYTES_PER_MEGABYTE: f64 = 1e6 / 1024.0;
+
+/// The one line that a server writes to standard output when it can be called.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ready {
+    grpc: Vec<String>,
+}
+
+impl Ready {
+    /// Ready at one address.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            grpc: vec![address.to_string()],
+        }
+    }
+
+    /// Writes the line.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub fn say(&self) -> Result<(), LoadtestError> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        let mut out = io::stdout().lock();
+        out.write_all(&line)?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// A running server process. It ends when this is dropped, and also when this process dies.
+#[derive(Debug)]
+pub struct ServerProcess {
+    role: &'static str,
+    process: Child,
+    /// Closed with this process, which ends the child: see [`end_with_parent`].
+    _alive: Option<ChildStdin>,
+    /// `host:port` of the gRPC service.
+    pub address: String,
+}
+
+/// Memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Memory {
+    pub resident_mb: f64,
+    pub peak_resident_mb: f64,
+}
+
+impl ServerProcess {
+    /// Runs this same binary with `arguments` and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends before it is ready.
+    pub fn start(
+        role: &'static str,
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, LoadtestError> {
+        let spawn = |source| LoadtestError::Spawn { role, source };
+        let mut process = Command::new(env::current_exe().map_err(spawn)?)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(spawn)?;
+        let alive = process.stdin.take();
+        let output = process.stdout.take();
+        let mut server = Self {
+            role,
+            process,
+            _alive: alive,
+            address: String::new(),
+        };
+        let output = output.ok_or_else(|| server.failed("has no output"))?;
+        server.address = server.read_address(output)?;
+        Ok(server)
+    }
+
+    /// What it uses now and has used at most, of physical memory.
+    ///
+    /// # Errors
+    /// When the process is gone or the system does not say.
+    pub fn memory(&self) -> Result<Memory, LoadtestError> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        memory_of(&status).ok_or_else(|| self.failed("its memory is not known"))
+    }
+
+    fn read_address(&self, output: impl Read) -> Result<String, LoadtestError> {
+        let mut line = String::new();
+        BufReader::new(output.take(READY_MAX_BYTES)).read_line(&mut line)?;
+        if line.is_empty() {
+            return Err(self.failed("ended before it was ready"));
+        }
+        let ready: Ready = serde_json::from_str(&line)?;
+        // A server may also listen on a Unix socket.
+        ready
+            .grpc
+            .into_iter()
+            .find(|address| address.parse::<SocketAddr>().is_ok())
+            .ok_or_else(|| self.failed("listens on no TCP address"))
+    }
+
+    fn failed(&self, reason: &str) -> LoadtestError {
+        LoadtestError::Child {
+            role: self.role,
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// Ends this process as soon as its standard input closes, which happens when the process that
+/// started it ends in whatever way.
+///
+/// # Errors
+/// When no thread can be had.
+pub fn end_with_parent() -> Result<(), LoadtestError> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only thread here, and it lives as long as the process"
+    )]
+    std::thread::Builder::new()
+        .name("end-with-parent".to_owned())
+        .spawn(|| {
+            let _closed = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            #[expect(clippy::exit, reason = "nobody is left to report to")]
+            std::process::exit(0);
+        })?;
+    Ok(())
+}
+
+/// From the text of `/proc/PID/status`.
+fn memory_of(status: &str) -> Option<Memory> {
+    let kibibytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<f64>().ok()
+    };
+    Some(Memory {
+        resident_mb: kibibytes("VmRSS:")? / KIBIBYTES_PER_MEGABYTE,
+        peak_resident_mb: kibibytes("VmHWM:")? / KIBIBYTES_PER_MEGABYTE,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_megabytes() {
+        let status = "Name:\tx\nVmHWM:\t  2000000 kB\nVmRSS:\t  1000000 kB\n";
+        let memory = memory_of(status).unwrap();
+        assert!((memory.resident_mb - 1024.0).abs() < 1e-9);
+        assert!((memory.peak_resident_mb - 2048.0).abs() < 1e-9);
+        assert_eq!(memory_of("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn the_ready_line_is_read_as_servers_write_it() {
+        let line = r#"{"grpc":["/tmp/a.sock","127.0.0.1:7"],"http":"127.0.0.1:8"}"#;
+        let ready: Ready = serde_json::from_str(line).unwrap();
+        assert_eq!(ready.grpc[1], "127.0.0.1:7");
+    }
+}

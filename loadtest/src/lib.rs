@@ -1,0 +1,22 @@
+//! Measures a kvatlas server, and judges its answers against what is true by construction.
+
+pub mod args;
+pub mod child;
+pub mod donors;
+pub mod echo;
+pub mod error;
+pub mod judge;
+pub mod manifest;
+pub mod measure;
+pub mod passages;
+pub mod prior;
+pub mod priors;
+pub mod prompts;
+pub mod random;
+pub mod run;
+pub mod server;
+pub mod table;
+pub mod wire;
+
+pub use error::LoadtestError;
+pub use run::run;

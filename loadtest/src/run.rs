@@ -1,0 +1,65 @@
+//! One command from arguments to output.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::{
+    args::{Cli, Command, CommonArgs},
+    child::end_with_parent,
+    donors, echo,
+    error::LoadtestError,
+    manifest, priors,
+};
+
+/// Runs the command; its result goes to standard output.
+///
+/// # Errors
+/// When it cannot be run to its end, or when an answer was wrong: that is printed, then an error.
+pub fn run(cli: Cli) -> Result<(), LoadtestError> {
+    match cli.command {
+        Command::Manifest(args) => {
+            let report = on_runtime(&args.common, manifest::measure(&args))?;
+            tell(&args.common, &report, report.table())?;
+            report.verdict()
+        }
+        Command::Donors(args) => {
+            let report = on_runtime(&args.common, donors::measure(&args))?;
+            tell(&args.common, &report, report.table())?;
+            report.verdict()
+        }
+        Command::Priors(args) => {
+            let report = on_runtime(&args.common, priors::measure(&args))?;
+            tell(&args.common, &report, report.table())
+        }
+        Command::EchoChild => {
+            end_with_parent()?;
+            echo::serve()
+        }
+        Command::ServeChild(args) => {
+            end_with_parent()?;
+            kvatlas::app::serve(&args).map_err(|error| LoadtestError::Serve(error.to_string()))
+        }
+    }
+}
+
+fn on_runtime<T>(
+    common: &CommonArgs,
+    measured: impl Future<Output = Result<T, LoadtestError>>,
+) -> Result<T, LoadtestError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(common.client_workers)
+        .enable_all()
+        .build()?
+        .block_on(measured)
+}
+
+fn tell(common: &CommonArgs, report: &impl Serialize, table: String) -> Result<(), LoadtestError> {
+    let text = if common.json {
+        serde_json::to_string(report)? + "\n"
+    } else {
+        table
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}

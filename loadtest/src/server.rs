@@ -1,0 +1,100 @@
+//! The server under test: one that is running already, or one started for the run.
+
+use std::{ffi::OsString, path::Path, time::Duration};
+
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::{
+    args::CommonArgs,
+    child::{Memory, ServerProcess},
+    error::LoadtestError,
+};
+
+/// A server to measure.
+#[derive(Debug)]
+pub struct Server {
+    started: Option<Started>,
+    /// `host:port` of its gRPC service.
+    pub address: String,
+}
+
+#[derive(Debug)]
+struct Started {
+    // Dropped before the folder it works in.
+    process: ServerProcess,
+    data: TempDir,
+}
+
+impl Server {
+    /// The server at the address given, else a new one.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn of(common: &CommonArgs) -> Result<Self, LoadtestError> {
+        if let Some(address) = &common.address {
+            return Ok(Self {
+                started: None,
+                address: address.clone(),
+            });
+        }
+        let data = TempDir::with_prefix("kvatlas-loadtest-")?;
+        let process = start(data.path(), &common.server)?;
+        Ok(Self {
+            address: process.address.clone(),
+            started: Some(Started { process, data }),
+        })
+    }
+
+    /// Ends the server and starts it anew with what it has stored; says how long the start took.
+    ///
+    /// # Errors
+    /// When it was not started for this run, or cannot be started again.
+    pub fn restarted(self, common: &CommonArgs) -> Result<(Self, Duration), LoadtestError> {
+        let Some(Started { process, data }) = self.started else {
+            return Err(LoadtestError::Argument {
+                argument: "--address",
+                reason: "a server that runs elsewhere cannot be started anew".to_owned(),
+            });
+        };
+        drop(process);
+        let began = Instant::now();
+        let process = start(data.path(), &common.server)?;
+        let took = began.elapsed();
+        let server = Self {
+            address: process.address.clone(),
+            started: Some(Started { process, data }),
+        };
+        Ok((server, took))
+    }
+
+    /// What it uses of memory; absent for a server that runs elsewhere.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn memory(&self) -> Result<Option<Memory>, LoadtestError> {
+        self.started
+            .as_ref()
+            .map(|started| started.process.memory())
+            .transpose()
+    }
+}
+
+fn start(data: &Path, further: &[OsString]) -> Result<ServerProcess, LoadtestError> {
+    let own = [
+        "serve-child",
+        "--listen",
+        "127.0.0.1:0",
+        "--http-listen",
+        "127.0.0.1:0",
+        "--log",
+        "warn",
+        "--data-dir",
+    ];
+    let arguments = own
+        .into_iter()
+        .map(OsString::from)
+        .chain([data.as_os_str().to_owned()])
+        .chain(further.iter().cloned());
+    ServerProcess::start("server", arguments)
+}

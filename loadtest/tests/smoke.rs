@@ -1,0 +1,132 @@
+//! Whole runs of the command, tiny, against the servers it starts.
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
+
+    use serde_json::Value;
+
+    const COMMAND: &str = env!("CARGO_BIN_EXE_kvatlas-loadtest");
+    const TINY_PRIORS: [&str; 6] = ["--layers", "2", "--kv-heads", "2", "--blocks", "64"];
+
+    fn check(arguments: &[&str]) -> Value {
+        let output = Command::new(COMMAND)
+            .args(arguments)
+            .arg("--json")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn assert_positive(report: &Value, fields: &[&str]) {
+        for field in fields {
+            let value = report[field].as_f64();
+            assert!(value.is_some_and(|value| value > 0.0), "{field}: {value:?}");
+        }
+    }
+
+    #[test]
+    fn manifest_closed_and_open() {
+        let sizes = [
+            "--priors",
+            "2",
+            "--rounds",
+            "2",
+            "--turn-ms",
+            "50",
+            "--concurrency",
+            "8",
+        ];
+        for rate in [&[][..], &["--rate", "500"]] {
+            let report = check(&[&["manifest"][..], &sizes, &TINY_PRIORS, rate].concat());
+            let fields = [
+                "rps",
+                "stream_rps",
+                "p50_us",
+                "p99_us",
+                "echo_rps",
+                "echo_p50_us",
+                "echo_p99_us",
+                "rps_ratio",
+                "p50_ratio",
+            ];
+            assert_positive(&report, &fields);
+            assert_eq!(report["failed"], 0);
+        }
+    }
+
+    #[test]
+    fn donors_of_every_class() {
+        let sizes = [
+            "--donors",
+            "120",
+            "--tokens",
+            "1024",
+            "--queries",
+            "3",
+            "--load-ms",
+            "50",
+        ];
+        let report = check(&[&["donors"][..], &sizes].concat());
+        let fields = [
+            "find_p50_us",
+            "find_p99_us",
+            "find_rps",
+            "register_per_s",
+            "rss_mb",
+        ];
+        assert_positive(&report, &fields);
+        let classes = report["classes"].as_object().unwrap();
+        assert_eq!(classes.len(), 13);
+        for (name, class) in classes {
+            assert_eq!(class["asked"], 3, "{name}");
+            assert_eq!(class["right"], 3, "{name}");
+            assert_eq!(class["false_spans"], 0, "{name}");
+            assert!(
+                class["coverage"].as_f64().unwrap() > 0.95,
+                "{name}: {class}"
+            );
+        }
+    }
+
+    #[test]
+    fn priors_are_there_after_a_new_start() {
+        let report = check(&[&["priors", "--count", "3"][..], &TINY_PRIORS].concat());
+        assert_positive(&report, &["import_ms_p50", "import_ms_max", "start_s"]);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_an_error_and_prints_nothing() {
+        for arguments in [
+            &["manifest", "--concurrency", "0"][..],
+            &["donors", "--passages", "/nonexistent"],
+            &["manifest", "--address", "127.0.0.1:1"],
+        ] {
+            let output = Command::new(COMMAND).args(arguments).output().unwrap();
+            assert!(!output.status.success(), "{arguments:?}");
+            assert!(output.stdout.is_empty() && !output.stderr.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_server_ends_with_the_process_that_started_it() {
+        let mut child = Command::new(COMMAND)
+            .arg("echo-child")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut ready)
+            .unwrap();
+        assert!(ready.starts_with("{\"grpc\":[\"127.0.0.1:"), "{ready}");
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,188 @@
+//! `kvatlas manifest`: which blocks of a cached prefix a request should read.
+
+use clap::Args;
+use kvatlas_client::{BlockSet, Client, Manifest, ManifestQuery, v1};
+use serde_json::json;
+
+use super::{
+    error::CliError,
+    output::{Report, facts, hex, word},
+};
+
+/// Columns that lists of blocks are wrapped at.
+const WRAP_COLUMNS: usize = 84;
+
+const EXAMPLES: &str = "\
+Policies:
+  top-k                       the K best-scored blocks (the default)
+  A<a>R<r>K<k>                first a, last r and the best k between, such as A1R2K13
+  hybrid[:a,r]                first a and last r; needs no prior
+  recency                     the last K; needs no prior
+  anchor-recency-spread:a,r   first a, last r, and evenly spaced between; needs no prior
+  random-middle:a,r,SEED      first a, last r, and drawn at random between; needs no prior
+  segment-quota:a,r,SEGMENTS  first a, last r, and the best of each segment between
+  per-head                    each layer and KV head has its own K blocks
+
+Examples:
+  kvatlas manifest c1 --k 16
+  kvatlas manifest c1 --policy A1R2K13
+  kvatlas manifest unknown --k 8 --fallback-policy recency --total-blocks 128";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ManifestArgs {
+    /// The cached prefix, as its prior was stored
+    #[arg(value_name = "PREFIX")]
+    prefix_hash: String,
+    /// Blocks wanted; may be left out with a policy that fixes its own budget
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    k: u32,
+    /// How the blocks are chosen
+    #[arg(long, default_value = "", hide_default_value = true)]
+    policy: String,
+    /// The stored prior's algorithm; without it, the newest
+    #[arg(long, default_value = "", hide_default_value = true)]
+    algorithm: String,
+    /// Look for a prior of this query first
+    #[arg(long, default_value = "", hide_default_value = true)]
+    query_hash: String,
+    /// Blocks of the caller's cartridge; without it, as many as the prior has
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    total_blocks: u32,
+    /// A policy that needs no prior, for an unknown prefix; needs --total-blocks
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "POLICY"
+    )]
+    fallback_policy: String,
+    /// Lease wanted, in milliseconds; without it, the server's default
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        value_name = "MS"
+    )]
+    lease_ttl_ms: u32,
+}
+
+impl ManifestArgs {
+    pub(super) async fn run(self, client: &Client) -> Result<Report, CliError> {
+        let query = ManifestQuery {
+            prefix_hash: self.prefix_hash,
+            query_hash: self.query_hash,
+            k: self.k,
+            policy: self.policy,
+            algorithm: self.algorithm,
+            total_blocks: self.total_blocks,
+            fallback_policy: self.fallback_policy,
+            lease_ttl_ms: self.lease_ttl_ms,
+            ..ManifestQuery::default()
+        };
+        match client.get_manifest(&query).await? {
+            Some(manifest) => Ok(report(&manifest)),
+            None => Err(CliError::NotFound(format!(
+                "no prior of prefix {:?} matches. `kvatlas prior ls` lists what is stored; \
+                 --fallback-policy recency --total-blocks N answers without one.",
+                query.prefix_hash
+            ))),
+        }
+    }
+}
+
+fn report(manifest: &Manifest) -> Report {
+    let provenance = word(manifest.provenance.as_str_name(), "MANIFEST_PROVENANCE_");
+    let reason = reason_word(manifest.reason);
+    let repair = manifest.repair.as_ref();
+    let text = facts(&[
+        (
+            "blocks",
+            format!("{} of {}", manifest.effective_k, manifest.total_blocks),
+        ),
+        ("policy", manifest.policy.clone()),
+        ("provenance", provenance.clone()),
+        ("reason", reason.clone()),
+        ("algorithm", manifest.algorithm.clone()),
+        ("generation", non_zero(manifest.prior_generation)),
+        (
+            "repair",
+            repair.map_or_else(String::new, |repair| {
+                format!("{} ({})", repair.name, repair.ratio)
+            }),
+        ),
+        ("lease", format!("{} ms", manifest.lease.ttl.as_millis())),
+        ("lease id", hex(&manifest.lease.id)),
+    ]) + &block_lines(manifest);
+    let (blocks, per_head) = match &manifest.blocks {
+        BlockSet::Uniform(blocks) => (Some(blocks), None),
+        BlockSet::PerHead(heads) => (None, Some(heads)),
+    };
+    let json = json!({
+        "block_indices": blocks,
+        "per_head": per_head.map(|heads| json!({
+            "layers": heads.layers,
+            "kv_heads": heads.kv_heads,
+            "block_indices": heads.block_indices,
+        })),
+        "total_blocks": manifest.total_blocks,
+        "effective_k": manifest.effective_k,
+        "algorithm": manifest.algorithm,
+        "policy": manifest.policy,
+        "prior_generation": manifest.prior_generation,
+        "repair": repair.map(|repair| json!({"name": repair.name, "ratio": repair.ratio})),
+        "lease": {"id": hex(&manifest.lease.id), "ttl_ms": manifest.lease.ttl.as_millis()},
+        "provenance": provenance,
+        "reason": reason,
+    });
+    Report::found(text, json)
+}
+
+/// Empty when the manifest is exactly what was asked for.
+pub(super) fn reason_word(reason: v1::ManifestReason) -> String {
+    if reason == v1::ManifestReason::Unspecified {
+        String::new()
+    } else {
+        word(reason.as_str_name(), "MANIFEST_REASON_")
+    }
+}
+
+fn non_zero(number: u64) -> String {
+    match number {
+        0 => String::new(),
+        _ => number.to_string(),
+    }
+}
+
+fn block_lines(manifest: &Manifest) -> String {
+    match &manifest.blocks {
+        BlockSet::Uniform(blocks) => format!("\n{}\n", wrapped(blocks)),
+        BlockSet::PerHead(heads) => {
+            let k = usize::try_from(manifest.effective_k).unwrap_or(usize::MAX);
+            let kv_heads = usize::try_from(heads.kv_heads).unwrap_or(usize::MAX);
+            let mut text = String::new();
+            for (at, blocks) in heads.block_indices.chunks(k.max(1)).enumerate() {
+                let (layer, head) = (at / kv_heads.max(1), at % kv_heads.max(1));
+                text += &format!("\nlayer {layer} head {head}: {}", wrapped(blocks));
+            }
+            text + "\n"
+        }
+    }
+}
+
+fn wrapped(blocks: &[u32]) -> String {
+    let mut text = String::new();
+    let mut column = 0;
+    for block in blocks {
+        let cell = block.to_string();
+        if column > 0 && column + cell.len() > WRAP_COLUMNS {
+            text.push('\n');
+            column = 0;
+        } else if column > 0 {
+            text.push(' ');
+        }
+        column += cell.len() + 1;
+        text += &cell;
+    }
+    text
+}

@@ -1,0 +1,187 @@
+//! The `kvatlas` command: starts the server, or talks to one that is running.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kvatlas_client::{Client, Deadlines, Endpoint};
+
+use crate::{app, config::ServeArgs};
+
+mod admin;
+mod donor;
+mod error;
+mod input;
+mod lease;
+mod manifest;
+mod output;
+mod prior;
+mod quickstart;
+
+use error::CliError;
+use output::Report;
+
+/// The call failed.
+const EXIT_FAILED: u8 = 1;
+/// Also what clap exits with when it cannot make sense of the arguments.
+const EXIT_USAGE: u8 = 2;
+/// There is no such thing, or the look-up was a miss.
+const EXIT_NOT_FOUND: u8 = 3;
+
+const EXAMPLES: &str = "\
+Examples:
+  kvatlas quickstart                           See everything once, on real data, in a second
+  kvatlas serve --data-dir /var/lib/kvatlas    Run the server
+  kvatlas prior put prior.pt --prefix-hash c1  Store a prior
+  kvatlas manifest c1 --k 16 --policy A1R2K13  Which blocks should a request read?
+  kvatlas donor find --namespace ns.json --tokens prompt.json --explain
+                                               Whose cached prompt can this one borrow from?
+
+Exit status: 0 done, 1 the call failed, 2 usage, 3 not found or a miss.";
+
+/// Tells LLM engines which blocks of a cached prefix to read, and whose cached prompt to borrow
+/// from.
+#[derive(Debug, Parser)]
+#[command(name = "kvatlas", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+struct Connection {
+    /// The server: HOST:PORT, http://HOST:PORT or unix:PATH
+    #[arg(
+        long,
+        global = true,
+        env = "KVATLAS_ADDRESS",
+        default_value = "127.0.0.1:50051"
+    )]
+    address: Endpoint,
+    /// How long a call may take, in milliseconds
+    #[arg(long, global = true, value_name = "MS", default_value_t = 5_000)]
+    timeout_ms: u32,
+    /// How to print the answer
+    #[arg(long, global = true, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(Box<ServeArgs>),
+    /// Start a server on a temporary folder and show what it does, on real priors and prompts
+    Quickstart(quickstart::QuickstartArgs),
+    /// Store, list, show and remove priors
+    #[command(subcommand)]
+    Prior(prior::PriorCommand),
+    /// Ask which blocks of a cached prefix a request should read
+    Manifest(manifest::ManifestArgs),
+    /// Register, find and remove donors
+    #[command(subcommand)]
+    Donor(Box<donor::DonorCommand>),
+    /// Check, prolong and end leases
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
+    /// Set what donor look-ups may lead to, for the server or for one namespace
+    Mode(admin::ModeArgs),
+    /// How the server is
+    Status,
+}
+
+/// Runs the command that the arguments name.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let address = cli.connection.address.to_string();
+    match execute(cli) {
+        Ok(code) => code,
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            let message = format!("error: {}\n", error.advice(&address));
+            // Without a standard error there is nobody to tell.
+            drop(io::stderr().write_all(message.as_bytes()));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn execute(cli: Cli) -> Result<ExitCode, CliError> {
+    let Cli {
+        connection,
+        command,
+    } = cli;
+    match command {
+        Command::Serve(args) => {
+            app::serve(&args).map_err(CliError::server)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Quickstart(args) => {
+            quickstart::run(&args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Prior(command) => call(&connection, async |client| command.run(client).await),
+        Command::Manifest(args) => call(&connection, async |client| args.run(client).await),
+        Command::Donor(command) => call(&connection, async |client| {
+            Box::pin(command.run(client)).await
+        }),
+        Command::Lease(command) => call(&connection, async |client| command.run(client).await),
+        Command::Mode(args) => call(&connection, async |client| args.run(client).await),
+        Command::Status => call(&connection, admin::status),
+    }
+}
+
+/// Makes the calls of one command and prints what came of them.
+fn call(
+    connection: &Connection,
+    command: impl AsyncFnOnce(&Client) -> Result<Report, CliError>,
+) -> Result<ExitCode, CliError> {
+    let deadline = Duration::from_millis(connection.timeout_ms.into());
+    let deadlines = Deadlines {
+        lookup: deadline,
+        control: deadline,
+        ..Deadlines::default()
+    };
+    let report = single_threaded()?.block_on(async {
+        let client = Client::connect(&connection.address).with_deadlines(deadlines);
+        command(&client).await
+    })?;
+    output::print(&match connection.output {
+        OutputFormat::Table => report.text,
+        OutputFormat::Json => format!("{:#}\n", report.json),
+    })?;
+    Ok(match report.found {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_NOT_FOUND),
+    })
+}
+
+fn single_threaded() -> Result<tokio::runtime::Runtime, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CliError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

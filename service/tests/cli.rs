@@ -1,0 +1,282 @@
+//! The built `kvatlas` binary, driven as a person would, against a server that it started.
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        io::{BufRead, BufReader, pipe},
+        path::{Path, PathBuf},
+        process::{Child, Command, Output, Stdio},
+    };
+
+    use serde_json::Value;
+    use tempfile::TempDir;
+
+    const BINARY: &str = env!("CARGO_BIN_EXE_kvatlas");
+
+    /// A server on free ports and a folder of its own.
+    struct Server {
+        process: Child,
+        address: String,
+        folder: TempDir,
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            self.process.kill().unwrap();
+            self.process.wait().unwrap();
+        }
+    }
+
+    impl Server {
+        fn start() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let mut process = Command::new(BINARY)
+                .args([
+                    "serve",
+                    "--listen",
+                    "127.0.0.1:0",
+                    "--http-listen",
+                    "127.0.0.1:0",
+                ])
+                .args(["--log", "off", "--data-dir"])
+                .arg(folder.path().join("data"))
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut ready = String::new();
+            let mut out = BufReader::new(process.stdout.take().unwrap());
+            out.read_line(&mut ready).unwrap();
+            let ready: Value = serde_json::from_str(&ready).unwrap();
+            let address = ready["grpc"][0].as_str().unwrap().to_owned();
+            Self {
+                process,
+                address,
+                folder,
+            }
+        }
+
+        fn run(&self, args: &[&str]) -> Output {
+            let connection = ["--address", &self.address, "--timeout-ms", "60000"];
+            kvatlas(&[connection.as_slice(), args].concat())
+        }
+
+        /// Runs a command and checks its exit status. Returns what it printed.
+        #[track_caller]
+        fn check(&self, args: &[&str], code: i32) -> String {
+            check_exit(&self.run(args), code)
+        }
+
+        #[track_caller]
+        fn json(&self, args: &[&str], code: i32) -> Value {
+            let printed = self.check(&[&["--output", "json"], args].concat(), code);
+            serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{printed}: {error}"))
+        }
+
+        fn file(&self, name: &str, text: &str) -> String {
+            let path = self.folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.display().to_string()
+        }
+    }
+
+    fn kvatlas(args: &[&str]) -> Output {
+        Command::new(BINARY).args(args).output().unwrap()
+    }
+
+    #[track_caller]
+    fn check_exit(output: &Output, code: i32) -> String {
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{out}{error}");
+        out
+    }
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    fn example(name: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/priors");
+        let path: PathBuf = root.join(name);
+        path.display().to_string()
+    }
+
+    #[test]
+    fn a_prior_goes_in_and_manifests_come_out() {
+        let server = Server::start();
+        let put = ["prior", "put", &example("perk.pt"), "--prefix-hash", "c1"];
+        let prior = server.json(&[&put[..], &["--repair", "xa25:0.25"]].concat(), 0);
+        assert_eq!(prior["total_blocks"], 258);
+        assert_eq!(prior["replaced"], false);
+
+        let listed = server.check(&["prior", "ls"], 0);
+        assert!(listed.contains("lists for K 4, 8, 16"), "{listed}");
+
+        let manifest = server.json(&["manifest", "c1", "--k", "4"], 0);
+        assert_eq!(
+            manifest["block_indices"],
+            serde_json::json!([10, 102, 174, 242])
+        );
+        assert_eq!(manifest["repair"]["name"], "xa25");
+        let shown = server.check(&["manifest", "c1", "--k", "4"], 0);
+        assert!(shown.contains("\n10 102 174 242\n"), "{shown}");
+
+        let lease_id = manifest["lease"]["id"].as_str().unwrap();
+        let valid = server.json(&["lease", "validate", lease_id], 0);
+        assert_eq!(valid["state"], "valid");
+
+        server.check(&["prior", "rm", "c1"], 0);
+        server.check(&["prior", "rm", "c1"], 3);
+        server.check(&["prior", "show", "c1"], 3);
+        server.check(&["manifest", "c1", "--k", "4"], 3);
+        let fallback = ["--fallback-policy", "recency", "--total-blocks", "10"];
+        let manifest = server.json(
+            &[&["manifest", "c1", "--k", "2"], &fallback[..]].concat(),
+            0,
+        );
+        assert_eq!(manifest["block_indices"], serde_json::json!([8, 9]));
+    }
+
+    #[test]
+    fn a_donor_is_registered_found_leased_and_removed() {
+        let server = Server::start();
+        let template = server.check(&["donor", "namespace-template"], 0);
+        let namespace = server.file("ns.json", &template);
+        let ids: Vec<u32> = (0..2_000).map(|n: u32| n * 7919 % 50_000).collect();
+        let prompt = server.file("prompt.json", &serde_json::to_string(&ids).unwrap());
+        let about = ["--namespace", &namespace, "--tokens", &prompt];
+        let owner = ["--owner", "w:1", "--generation", "1"];
+
+        server.check(&[&["donor", "announce"], &owner[..]].concat(), 0);
+        let register = [&["donor", "register", "d1"], &about[..], &owner[..]].concat();
+        assert_eq!(server.json(&register, 0)["admission"], "added");
+        assert_eq!(server.json(&register, 0)["admission"], "replaced");
+
+        let find = [&["donor", "find", "--holder", "h"], &about[..]].concat();
+        let found = server.json(&find, 0);
+        assert_eq!(found["outcome"], "prefix");
+        assert_eq!(found["match"]["donor_id"], "d1");
+        assert_eq!(found["match"]["tier"], "exact");
+        assert_eq!(found["lease"], Value::Null);
+        assert_eq!(found["lease_refusal"], "discovery_only");
+
+        let namespace_id = found["namespace_id"].as_str().unwrap();
+        server.check(&["mode", "--namespace", namespace_id, "materialize"], 0);
+        let leased = server.json(&find, 0);
+        let lease_id = leased["lease"]["id"].as_str().unwrap();
+        server.check(&["lease", "validate", lease_id, "--holder", "h"], 0);
+        server.check(&["lease", "renew", lease_id, "--holder", "thief"], 3);
+        server.check(
+            &[
+                "lease", "renew", lease_id, "--holder", "h", "--ttl-ms", "9000",
+            ],
+            0,
+        );
+        server.check(&["lease", "release", lease_id, "--holder", "h"], 0);
+        server.check(&["lease", "validate", lease_id, "--holder", "h"], 3);
+
+        let listed = server.check(&["donor", "ls"], 0);
+        assert!(listed.contains(namespace_id), "{listed}");
+        server.check(&["donor", "rm", "--namespace", namespace_id], 2);
+        server.check(&["donor", "rm", "--namespace", namespace_id, "d1"], 0);
+        let missed = server.json(&find, 3);
+        assert_eq!(missed["outcome"], "miss");
+        assert_eq!(missed["reason"], "provider_miss");
+    }
+
+    #[test]
+    fn tokens_come_from_the_standard_input_too() {
+        let server = Server::start();
+        let template = server.check(&["donor", "namespace-template"], 0);
+        let namespace = server.file("ns.json", &template);
+        let tokens = server.file(
+            "prompt.json",
+            &format!("{:?}", (0..600).collect::<Vec<u32>>()),
+        );
+        let output = Command::new(BINARY)
+            .args(["--address", &server.address, "--timeout-ms", "60000"])
+            .args(["donor", "find", "--tokens", "-", "--namespace", &namespace])
+            .stdin(fs::File::open(tokens).unwrap())
+            .output()
+            .unwrap();
+        let printed = check_exit(&output, 3);
+        assert!(printed.contains("provider_miss"), "{printed}");
+    }
+
+    #[test]
+    fn the_mode_and_the_gates_are_shown_as_they_were_set() {
+        let server = Server::start();
+        assert_eq!(server.json(&["status"], 0)["mode"], "discovery-only");
+        server.check(&["mode", "disabled", "--min-reuse-tokens", "64"], 0);
+        let status = server.json(&["status"], 0);
+        assert_eq!(status["mode"], "disabled");
+        assert_eq!(status["gates"]["min_reuse_tokens"], 64);
+        server.check(&["mode", "follow"], 2);
+    }
+
+    #[test]
+    fn an_error_says_what_to_do_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let nobody = format!("unix:{}", folder.path().join("nobody").display());
+        let output = kvatlas(&["--address", &nobody, "status"]);
+        check_exit(&output, 1);
+        let error = text(&output.stderr);
+        assert!(error.contains("Start it with `kvatlas serve`"), "{error}");
+
+        check_exit(&kvatlas(&["no-such-command"]), 2);
+        check_exit(&kvatlas(&["--address", "nowhere", "status"]), 2);
+    }
+
+    #[test]
+    fn an_error_in_a_prompt_does_not_quote_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let prompt = folder.path().join("prompt.json");
+        fs::write(&prompt, r#"[1, "secret words"]"#).unwrap();
+        let namespace = "0".repeat(64);
+        let find = ["donor", "find", "--namespace", &namespace, "--tokens"];
+        let output = kvatlas(&[&find[..], &[prompt.to_str().unwrap()]].concat());
+        check_exit(&output, 2);
+        let error = text(&output.stderr);
+        assert!(error.contains("line 1"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error() {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let status = Command::new(BINARY)
+            .args(["donor", "namespace-template"])
+            .stdout(writer)
+            .status();
+        assert_eq!(status.unwrap().code(), Some(0));
+    }
+
+    #[test]
+    fn the_tour_goes_to_its_end_within_100_columns() {
+        let shown = check_exit(&kvatlas(&["quickstart", "--exit"]), 0);
+        assert!(shown.ends_with("Done.\n"), "{shown}");
+        for line in shown.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        let row = |name: &str| {
+            let row = shown.lines().find(|line| line.trim().starts_with(name));
+            row.unwrap_or_else(|| panic!("no row {name} in:\n{shown}"))
+        };
+        for (name, expected) in [
+            ("identical", ["prefix", "exact"]),
+            ("the next turn", ["prefix", "exact"]),
+            ("other instruction", ["spans", "verified"]),
+            ("reordered", ["spans", "verified"]),
+            ("shifted by 37", ["spans", "verified"]),
+            ("1 in 40 edited", ["spans", "verified"]),
+            ("unrelated", ["miss", "low_reuse_tokens"]),
+            ("Validate, by another", ["not_holder", ""]),
+            ("Validate, afterwards", ["unknown", ""]),
+        ] {
+            for word in expected {
+                assert!(row(name).contains(word), "{}", row(name));
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Leases seen from outside: who gets one, and every way in which it ends.
+
+use kvatlas_proto::v1::{self, FallbackReason, FindOutcome, LeaseRefusal, LeaseState, Mode};
+use tonic::Code;
+
+use crate::harness::{Harness, check_miss, lookup, namespace, registration, text};
+
+const HOLDER: &str = "engine-1";
+
+async fn leased(harness: &mut Harness, request: v1::FindDonorRequest) -> Vec<u8> {
+    let answer = harness.find(request).await;
+    answer
+        .lease
+        .unwrap_or_else(|| panic!("no lease: {:?}", answer.lease_refusal))
+        .id
+        .to_vec()
+}
+
+async fn set_mode(harness: &mut Harness, namespace: Option<v1::NamespaceSelector>, mode: Mode) {
+    let request = v1::SetModeRequest {
+        namespace,
+        mode: mode.into(),
+        gates: None,
+    };
+    harness.admin.set_mode(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn discovery_only_is_the_default_and_gives_no_lease() {
+    let mut harness = Harness::discovery().await;
+    let prompt = text(1, 900);
+    harness.register("d", &prompt).await;
+    harness.announce("worker-1", 7).await;
+    let answer = harness.find(lookup(&prompt)).await;
+    assert_eq!(answer.outcome(), FindOutcome::Prefix);
+    assert_eq!(answer.mode(), Mode::DiscoveryOnly);
+    assert_eq!(answer.lease_refusal(), LeaseRefusal::DiscoveryOnly);
+    assert!(answer.lease.is_none());
+
+    set_mode(&mut harness, namespace(), Mode::Materialize).await;
+    leased(&mut harness, lookup(&prompt)).await;
+    set_mode(&mut harness, namespace(), Mode::Disabled).await;
+    check_miss(
+        &mut harness,
+        lookup(&prompt),
+        FallbackReason::ProviderDisabled,
+    )
+    .await;
+    set_mode(&mut harness, namespace(), Mode::Unspecified).await;
+    assert!(harness.find(lookup(&prompt)).await.lease.is_none());
+    set_mode(&mut harness, None, Mode::Materialize).await;
+    harness.restart().await;
+    harness.announce("worker-1", 7).await;
+    leased(&mut harness, lookup(&prompt)).await;
+}
+
+#[tokio::test]
+async fn only_an_announced_owner_in_the_same_generation_can_be_leased() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(2, 900);
+    harness.register("d", &prompt).await;
+    check_miss(&mut harness, lookup(&prompt), FallbackReason::DonorStale).await;
+    harness.announce("worker-1", 6).await;
+    check_miss(&mut harness, lookup(&prompt), FallbackReason::DonorStale).await;
+    harness.announce("worker-1", 7).await;
+    let lease = leased(&mut harness, lookup(&prompt)).await;
+    assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Valid);
+
+    // A new generation makes leases stale at once and drops what is older.
+    assert_eq!(harness.announce("worker-1", 8).await, 1);
+    assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Stale);
+    check_miss(&mut harness, lookup(&prompt), FallbackReason::ProviderMiss).await;
+    let request = v1::AnnounceOwnerRequest {
+        owner: crate::harness::owner("worker-1"),
+        generation: 7,
+        ttl_ms: 0,
+    };
+    let refusal = harness.donors.announce_owner(request).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::FailedPrecondition);
+    let refusal = harness
+        .register_as(registration("d", &prompt))
+        .await
+        .unwrap_err();
+    assert_eq!(refusal.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_stale_donor_does_not_hide_one_that_can_be_leased() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(3, 1200);
+    for i in 0..12 {
+        let mut request = registration(&format!("silent{i}"), &prompt);
+        request.owner = crate::harness::owner(&format!("silent-{i}"));
+        harness.register_as(request).await.unwrap();
+    }
+    harness.register("live", &prompt[..900]).await;
+    harness.announce("worker-1", 7).await;
+    let answer = harness.find(lookup(&prompt)).await;
+    assert_eq!(answer.r#match.unwrap().donor_id, "live");
+    assert!(answer.lease.is_some());
+}
+
+#[tokio::test]
+async fn replacing_and_removing_a_donor_make_its_leases_stale() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(4, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("d", &prompt).await;
+    let first = leased(&mut harness, lookup(&prompt)).await;
+    harness.register("d", &prompt).await;
+    assert_eq!(harness.validate(&first, HOLDER).await, LeaseState::Stale);
+    let second = leased(&mut harness, lookup(&prompt)).await;
+    let ids = v1::DonorIds {
+        namespace: namespace(),
+        donor_ids: vec!["d".into()],
+    };
+    let what = Some(v1::remove_donors_request::What::Donors(ids));
+    harness
+        .donors
+        .remove_donors(v1::RemoveDonorsRequest { what })
+        .await
+        .unwrap();
+    assert_eq!(harness.validate(&second, HOLDER).await, LeaseState::Stale);
+}
+
+#[tokio::test]
+async fn no_lease_survives_a_restart_and_device_donors_must_come_back() {
+    let mut harness = Harness::materialize().await;
+    let (host, device) = (text(5, 900), text(6, 900));
+    harness.announce("worker-1", 7).await;
+    harness.register("host", &host).await;
+    let mut request = registration("device", &device);
+    request.medium = v1::Medium::Device.into();
+    harness.register_as(request.clone()).await.unwrap();
+    let lease = leased(&mut harness, lookup(&host)).await;
+    leased(&mut harness, lookup(&device)).await;
+
+    harness.restart().await;
+    assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Stale);
+    check_miss(&mut harness, lookup(&host), FallbackReason::DonorStale).await;
+    harness.announce("worker-1", 7).await;
+    leased(&mut harness, lookup(&host)).await;
+    // Whether the blocks are still there is not known: nobody was listening.
+    check_miss(&mut harness, lookup(&device), FallbackReason::DonorStale).await;
+    harness.register_as(request).await.unwrap();
+    leased(&mut harness, lookup(&device)).await;
+}
+
+#[tokio::test]
+async fn a_look_up_repeated_under_its_request_id_keeps_answer_and_lease() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(7, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("d", &prompt).await;
+    let mut request = lookup(&prompt);
+    request.request_id = "r1".into();
+    let first = leased(&mut harness, request.clone()).await;
+    harness
+        .register("fresher", &[prompt.clone(), text(8, 100)].concat())
+        .await;
+    let again = harness.find(request.clone()).await;
+    assert!(again.repeated_answer);
+    assert_eq!(again.lease.unwrap().id, first);
+    assert_eq!(again.r#match.unwrap().donor_id, "d");
+
+    let other_requests: [fn(&mut v1::FindDonorRequest); 3] = [
+        |r| r.request_id = "r2".into(),
+        |r| r.holder = "engine-2".into(),
+        |r| r.exact_prefix_tokens = 16,
+    ];
+    for edit in other_requests {
+        let mut other = request.clone();
+        edit(&mut other);
+        assert_ne!(leased(&mut harness, other).await, first);
+    }
+    assert!(harness.release(&first, HOLDER).await);
+    assert_ne!(leased(&mut harness, request).await, first);
+}
+
+#[tokio::test]
+async fn only_the_holder_renews_and_releases_and_a_second_release_changes_nothing() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(9, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("d", &prompt).await;
+    let mine = leased(&mut harness, lookup(&prompt)).await;
+    let other = leased(&mut harness, lookup(&prompt)).await;
+    assert_ne!(mine, other);
+    assert_eq!(
+        harness.validate(&mine, "engine-2").await,
+        LeaseState::NotHolder
+    );
+    assert!(!harness.release(&mine, "engine-2").await);
+    let renew = v1::RenewRequest {
+        lease_id: mine.clone().into(),
+        holder: HOLDER.into(),
+        ttl_ms: 120_000,
+    };
+    let renewed = harness
+        .leases
+        .renew(renew.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(renewed.lease.unwrap().ttl_ms > 100_000);
+    let stolen = v1::RenewRequest {
+        holder: "engine-2".into(),
+        ..renew
+    };
+    let refused = harness.leases.renew(stolen).await.unwrap().into_inner();
+    assert_eq!(
+        (refused.state(), refused.lease),
+        (LeaseState::NotHolder, None)
+    );
+    assert!(harness.release(&mine, HOLDER).await);
+    assert!(!harness.release(&mine, HOLDER).await);
+    assert_eq!(harness.validate(&mine, HOLDER).await, LeaseState::Unknown);
+    assert_eq!(harness.validate(&other, HOLDER).await, LeaseState::Valid);
+}
+
+#[tokio::test]
+async fn a_leased_donor_is_not_evicted_and_a_full_house_refuses() {
+    let mut harness = Harness::start(|args| {
+        args.mode = Some(kvatlas::config::ServeMode::Materialize);
+        args.donors_max = 1;
+    })
+    .await;
+    let prompt = text(10, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("leased", &prompt).await;
+    let lease = leased(&mut harness, lookup(&prompt)).await;
+    let refusal = harness
+        .register_as(registration("next", &text(11, 900)))
+        .await
+        .unwrap_err();
+    assert_eq!(refusal.code(), Code::ResourceExhausted);
+    assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Valid);
+    harness.release(&lease, HOLDER).await;
+    harness.register("next", &text(11, 900)).await;
+}
+
+#[tokio::test]
+async fn a_full_lease_table_is_a_miss() {
+    let mut harness = Harness::start(|args| {
+        args.mode = Some(kvatlas::config::ServeMode::Materialize);
+        args.leases_max = 2;
+    })
+    .await;
+    let prompt = text(12, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("d", &prompt).await;
+    let first = leased(&mut harness, lookup(&prompt)).await;
+    leased(&mut harness, lookup(&prompt)).await;
+    check_miss(&mut harness, lookup(&prompt), FallbackReason::ProviderError).await;
+    harness.release(&first, HOLDER).await;
+    leased(&mut harness, lookup(&prompt)).await;
+}
+
+#[tokio::test]
+async fn an_answer_without_a_lease_says_why() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(13, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("d", &prompt).await;
+    let shifted = [text(14, 20), prompt.clone()].concat();
+    let refusal = |request: v1::FindDonorRequest, expected: LeaseRefusal| (request, expected);
+    let mut elsewhere = lookup(&prompt);
+    elsewhere.readable_store_ids = vec!["host-b".into()];
+    let mut nobody = lookup(&prompt);
+    nobody.holder.clear();
+    for (request, expected) in [
+        refusal(elsewhere, LeaseRefusal::StoreNotReadable),
+        refusal(nobody, LeaseRefusal::HolderMissing),
+        refusal(lookup(&shifted), LeaseRefusal::SpansNotAccepted),
+    ] {
+        let answer = harness.find(request).await;
+        assert_ne!(answer.outcome(), FindOutcome::Miss);
+        assert_eq!((answer.lease_refusal(), answer.lease), (expected, None));
+    }
+    let mut spans = lookup(&shifted);
+    spans.accept_spans = true;
+    let answer = harness.find(spans).await;
+    assert_eq!(answer.reason(), FallbackReason::NotPrefixAnchored);
+    assert!(answer.lease.is_some());
+}
+
+#[tokio::test]
+async fn a_reuse_report_releases_the_lease_of_its_holder() {
+    let mut harness = Harness::materialize().await;
+    let prompt = text(15, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("d", &prompt).await;
+    let lease = leased(&mut harness, lookup(&prompt)).await;
+    let report = |holder: &str| v1::ReportReuseRequest {
+        holder: holder.into(),
+        lease_id: lease.clone().into(),
+        provenance: v1::ReuseProvenance::ExactExternalHit.into(),
+        tokens_loaded: 896,
+        ..v1::ReportReuseRequest::default()
+    };
+    for (holder, released) in [("engine-2", false), (HOLDER, true), (HOLDER, false)] {
+        let answer = harness
+            .donors
+            .report_reuse(report(holder))
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(answer.released, released);
+    }
+}
+
+#[tokio::test]
+async fn exact_only_nominates_what_the_engine_may_keep() {
+    let mut harness = Harness::materialize().await;
+    harness.announce("worker-1", 7).await;
+    let prompt = text(16, 1600);
+    let mut request = registration("half", &prompt);
+    request.exact_tokens = 800;
+    harness.register_as(request).await.unwrap();
+    let answer = harness.find(lookup(&prompt)).await;
+    let found = answer.r#match.unwrap();
+    assert_eq!(
+        (found.tier(), found.reusable_prefix_tokens),
+        (v1::Tier::Verified, 1584)
+    );
+    assert_eq!(found.cache_policy(), v1::CachePolicy::RequestOnly);
+    let mut exact = lookup(&prompt);
+    exact.minimum_tier = v1::Tier::Exact.into();
+    exact.gates = Some(v1::Gates {
+        min_reuse_ratio: Some(0.4),
+        ..v1::Gates::default()
+    });
+    let found = harness.find(exact).await.r#match.unwrap();
+    assert_eq!(
+        (found.tier(), found.reusable_prefix_tokens),
+        (v1::Tier::Exact, 800)
+    );
+    assert_eq!(found.cache_policy(), v1::CachePolicy::ExactCommit);
+}
