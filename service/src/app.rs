@@ -217,7 +217,8 @@ async fn live(
         .local_addr()
         .map_err(|error| listen_error(args.http_listen, error))?;
     let pages = pages(&core_seen, &stage_seen);
-    supervisor.task("http", serve_http(http, pages, stage_seen.clone()));
+    // Until the very end: probes are told of the drain, and the last counts can be read.
+    supervisor.task("http", serve_http(http, pages));
 
     let listeners: Vec<_> = args
         .listen
@@ -451,15 +452,8 @@ fn listen_error(address: impl std::fmt::Display, error: io::Error) -> AppError {
     }
 }
 
-async fn serve_http(
-    listener: tokio::net::TcpListener,
-    pages: Pages,
-    stage: watch::Receiver<Stage>,
-) {
-    let served = axum::serve(listener, router(pages))
-        .with_graceful_shutdown(draining(stage))
-        .await;
-    if let Err(error) = served {
+async fn serve_http(listener: tokio::net::TcpListener, pages: Pages) {
+    if let Err(error) = axum::serve(listener, router(pages)).await {
         tracing::error!(%error, "the HTTP port failed");
     }
 }

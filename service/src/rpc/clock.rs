@@ -49,6 +49,10 @@ impl Clock {
     }
 }
 
+/// How much earlier than the caller's deadline the answer is due, at most: it has a way to go, and
+/// the transport, which counts as well, would end the call as CANCELLED.
+const ANSWER_EARLY_MAX: Duration = Duration::from_millis(2);
+
 /// When a call must have been answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
@@ -58,12 +62,13 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// The caller's own, at most `max` away.
+    /// A little before the caller's own, at most `max` away.
     #[must_use]
     pub fn of(metadata: &MetadataMap, clock: &Clock, max: Duration) -> Deadline {
         let given = metadata
             .get("grpc-timeout")
-            .and_then(|value| timeout(value.to_str().ok()?));
+            .and_then(|value| timeout(value.to_str().ok()?))
+            .map(|given| given - ANSWER_EARLY_MAX.min(given / 8));
         let budget = given.unwrap_or(max).min(max);
         let nanos = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
         Deadline {
@@ -72,8 +77,11 @@ impl Deadline {
         }
     }
 
-    /// Waits for `work` until the deadline.
+    /// Waits for `work` until the deadline; does not begin it when that has passed.
     pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        if Instant::now() >= self.instant {
+            return Err(Status::deadline_exceeded("the call's deadline passed"));
+        }
         tokio::time::timeout_at(self.instant, work)
             .await
             .map_err(|_| Status::deadline_exceeded("the call's deadline passed"))

@@ -10,7 +10,12 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     Core,
     clock::Deadline,
-    convert::{self, donors::Lookup, leases as lease_wire, namespace::LookupNamespace},
+    convert::{
+        self,
+        donors::{Lookup, Provenance},
+        leases as lease_wire,
+        namespace::LookupNamespace,
+    },
     status,
 };
 use crate::donors::{
@@ -81,6 +86,7 @@ impl Donors for DonorsService {
     ) -> Result<Response<v1::AnnounceOwnerResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
+        deadline.check(&core.clock)?;
         let (key, generation, ttl_ms) = convert::donors::announcement(request.into_inner())?;
         let now_ms = core.clock.now_ms();
         let until_ms = now_ms + u64::from(ttl_ms);
@@ -112,6 +118,7 @@ impl Donors for DonorsService {
     ) -> Result<Response<v1::RegisterDonorResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
+        deadline.check(&core.clock)?;
         let donor = convert::donors::registration(request.into_inner(), core.clock.now_ms())?;
         let pending = core
             .writes
@@ -193,6 +200,7 @@ impl Donors for DonorsService {
         let core = &self.0;
         convert::check_length("request_id", &request_id, 0, convert::donors::ID_BYTES_MAX)?;
         let reason = convert::donors::reason(reason)?;
+        let provenance = convert::donors::provenance(provenance)?;
         let released = if lease_id.is_empty() {
             false
         } else {
@@ -203,20 +211,17 @@ impl Donors for DonorsService {
                 .0
         };
         let metrics = &core.metrics;
-        match v1::ReuseProvenance::try_from(provenance) {
-            Ok(v1::ReuseProvenance::ExactLocalPrefixHit) => {}
-            Ok(v1::ReuseProvenance::ExactExternalHit | v1::ReuseProvenance::RequestOnlyReuse) => {
+        match provenance {
+            Provenance::ExactLocalPrefixHit => {}
+            Provenance::ExactExternalHit | Provenance::RequestOnlyReuse => {
                 metrics.materialize_success.inc();
                 metrics.tokens_loaded.observe(f64::from(tokens_loaded));
             }
-            Ok(v1::ReuseProvenance::CandidateRejected) => {
+            Provenance::CandidateRejected => {
                 metrics.materialize_failed.inc();
             }
-            Ok(v1::ReuseProvenance::FallbackRecompute) => {
+            Provenance::FallbackRecompute => {
                 metrics.materialize_recompute.inc();
-            }
-            Ok(v1::ReuseProvenance::Unspecified) | Err(_) => {
-                return Err(convert::invalid("provenance", "must be given"));
             }
         }
         metrics.invalid_blocks.inc_by(u64::from(invalid_blocks));

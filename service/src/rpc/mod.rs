@@ -18,6 +18,7 @@ use std::{sync::Arc, time::Duration};
 use kvatlas_proto::v1;
 use tokio::sync::Semaphore;
 use tonic::{metadata::MetadataMap, service::Routes};
+use tonic_reflection::pb;
 
 use self::{
     admission::Admission,
@@ -93,8 +94,11 @@ pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Erro
     let donors = donors::DonorsService(Arc::clone(core));
     let leases = leases::LeasesService(Arc::clone(core));
     let admin = admin::AdminService(Arc::clone(core));
-    let reflection = || {
+    let events = v1::events_server::EventsServer::new(events::EventsService);
+    // Each tells of the other as well.
+    let reflection = |other| {
         tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(other)
             .register_encoded_file_descriptor_set(kvatlas_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
@@ -102,10 +106,10 @@ pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Erro
         v1::routing_server::RoutingServer::new(routing).max_decoding_message_size(max),
     )
     .add_service(v1::donors_server::DonorsServer::new(donors).max_decoding_message_size(max))
-    .add_service(v1::leases_server::LeasesServer::new(leases))
-    .add_service(v1::events_server::EventsServer::new(events::EventsService))
-    .add_service(v1::admin_server::AdminServer::new(admin))
+    .add_service(v1::leases_server::LeasesServer::new(leases).max_decoding_message_size(max))
+    .add_service(events.max_decoding_message_size(max))
+    .add_service(v1::admin_server::AdminServer::new(admin).max_decoding_message_size(max))
     // grpcurl before 1.9 and Python speak only the older one.
-    .add_service(reflection().build_v1()?)
-    .add_service(reflection().build_v1alpha()?))
+    .add_service(reflection(pb::v1alpha::FILE_DESCRIPTOR_SET).build_v1()?)
+    .add_service(reflection(pb::v1::FILE_DESCRIPTOR_SET).build_v1alpha()?))
 }

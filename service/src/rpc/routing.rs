@@ -142,6 +142,7 @@ impl Routing for RoutingService {
     ) -> Result<Response<v1::DeletePriorResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
+        deadline.check(&core.clock)?;
         let key = key(request.into_inner().key)?;
         let priors = Arc::clone(&core.priors);
         let (reply, done) = tokio::sync::oneshot::channel();

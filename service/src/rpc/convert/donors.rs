@@ -345,6 +345,32 @@ pub fn reason(value: i32) -> Result<Option<FallbackReason>, Status> {
         .ok_or_else(|| invalid("reason", format!("{value} is not a reason")))
 }
 
+/// What became of a nomination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provenance {
+    ExactLocalPrefixHit,
+    ExactExternalHit,
+    RequestOnlyReuse,
+    CandidateRejected,
+    FallbackRecompute,
+}
+
+/// A provenance that must be given.
+pub fn provenance(value: i32) -> Result<Provenance, Status> {
+    match v1::ReuseProvenance::try_from(value) {
+        Ok(v1::ReuseProvenance::ExactLocalPrefixHit) => Ok(Provenance::ExactLocalPrefixHit),
+        Ok(v1::ReuseProvenance::ExactExternalHit) => Ok(Provenance::ExactExternalHit),
+        Ok(v1::ReuseProvenance::RequestOnlyReuse) => Ok(Provenance::RequestOnlyReuse),
+        Ok(v1::ReuseProvenance::CandidateRejected) => Ok(Provenance::CandidateRejected),
+        Ok(v1::ReuseProvenance::FallbackRecompute) => Ok(Provenance::FallbackRecompute),
+        Ok(v1::ReuseProvenance::Unspecified) => Err(invalid("provenance", "must be given")),
+        Err(_) => Err(invalid(
+            "provenance",
+            format!("{value} is not a provenance"),
+        )),
+    }
+}
+
 fn tokens(tokens: Option<v1::Tokens>) -> Result<Vec<u32>, Status> {
     let v1::Tokens { ids, packed } = tokens.unwrap_or_default();
     if !ids.is_empty() && !packed.is_empty() {

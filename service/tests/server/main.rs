@@ -1,0 +1,21 @@
+//! The server as callers see it: one test binary, a module for each topic.
+
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod durability;
+#[cfg(test)]
+mod grpcurl;
+#[cfg(test)]
+mod http_port;
+#[cfg(test)]
+mod serving;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod tools;
