@@ -2,6 +2,7 @@
 //!
 //! The `.proto` files beside this crate are the documentation of record for every field.
 
+#[expect(clippy::large_enum_variant, reason = "prost decides the shape of generated types")]
 /// Generated from `kvatlas/v1/*.proto`.
 pub mod v1 {
     tonic::include_proto!("kvatlas.v1");

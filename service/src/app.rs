@@ -24,7 +24,7 @@ use crate::{
         catalog::Defaults,
         repeats::Repeats,
         vocabulary::Mode,
-        writer::{Capacity, Writer},
+        writer::{Capacity, Opened, Writer},
     },
     leases::{DonorLeases, ManifestLeases},
     routing::priors::Priors,
@@ -295,8 +295,12 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         donors_max: args.donors_max,
         tokens_max: args.donor_tokens_max,
     };
-    let (writer, writes, catalog, loaded) = Writer::open(Arc::clone(&store), defaults, capacity)?;
+    let Opened { writer, writes, catalog, loaded } = Writer::open(Arc::clone(&store), defaults, capacity)?;
     let damaged_records = report.damaged + priors_loaded.damaged + loaded.damaged;
+    // With a damaged record it is not known whose files are whose.
+    if priors_loaded.damaged == 0 {
+        store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
+    }
     if report.writes_lost > 0 || damaged_records > 0 {
         let writes_lost = report.writes_lost;
         tracing::error!(writes_lost, damaged_records, "the data folder has been damaged");

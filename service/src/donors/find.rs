@@ -170,7 +170,8 @@ impl Finder<'_> {
         {
             return Arc::new(repeated(&earlier));
         }
-        let answer = Arc::new(finish(self.search(query, &terms, &shard, mode)));
+        let search = Search { query, terms: &terms, shard: &shard, mode };
+        let answer = Arc::new(finish(self.search(&search)));
         match (repeat, answer.lease) {
             (Some(key), Some(grant)) => self.remember(key, answer, grant, query.holder),
             _ => answer,
@@ -204,11 +205,12 @@ impl Finder<'_> {
         })
     }
 
-    fn search(&self, query: &FindQuery<'_>, terms: &Terms, shard: &Shard, mode: Mode) -> Answer {
+    fn search(&self, search: &Search<'_>) -> Answer {
+        let query = search.query;
         self.catalog.with_scratch(|scratch| {
             let any = |donor: &Donor| !is_own(donor, query);
-            if mode != Mode::Materialize {
-                return self.attempt(query, terms, (shard, mode), scratch, &any);
+            if search.mode != Mode::Materialize {
+                return self.attempt(search, scratch, &any);
             }
             // What cannot be leased or read must not hide what can.
             let usable = |donor: &Donor| {
@@ -216,14 +218,14 @@ impl Finder<'_> {
                     && donor.is_leasable(self.now_ms, self.catalog.epoch)
                     && is_readable(donor, query)
             };
-            let answer = self.attempt(query, terms, (shard, mode), scratch, &usable);
+            let answer = self.attempt(search, scratch, &usable);
             if answer.outcome != Outcome::Miss
                 || answer.reason == Some(FallbackReason::ProviderTimeout)
             {
                 return answer;
             }
             // Nothing usable: say whether there is something that is not.
-            let other = self.attempt(query, terms, (shard, mode), scratch, &any);
+            let other = self.attempt(search, scratch, &any);
             let says_more = other.found.is_some()
                 || other.reason == Some(FallbackReason::DonorStale)
                 || answer.reason == Some(FallbackReason::ProviderMiss);
@@ -231,17 +233,16 @@ impl Finder<'_> {
         })
     }
 
+    // One search among the donors that are wanted, and the best of them.
     fn attempt(
         &self,
-        query: &FindQuery<'_>,
-        terms: &Terms,
-        (shard, mode): (&Shard, Mode),
+        search: &Search<'_>,
         scratch: &mut Scratch,
         is_wanted: &dyn Fn(&Donor) -> bool,
     ) -> Answer {
+        let Search { query, terms, shard, mode } = *search;
         if (self.clock_ns)() >= self.deadline_ns {
-            let reason = FallbackReason::ProviderTimeout;
-            return Answer::miss(reason, "the deadline passed before the search", mode);
+            return timed_out("the deadline passed before the search", mode);
         }
         let donors = shard.read();
         let is_eligible = |slot: u32| donors.at(slot).is_some_and(|donor| is_wanted(donor));
@@ -256,22 +257,18 @@ impl Finder<'_> {
         let judged = judge_all(terms, &donors, found.candidates);
         drop(donors);
         let mut answer = self.conclude(query, judged, mode);
-        if query.explain {
-            answer.rejected.truncate(REJECTED_MAX);
-        } else {
-            answer.rejected.clear();
+        let gate_ended = (self.clock_ns)();
+        if gate_ended >= self.deadline_ns {
+            self.take_back(&answer, query.holder);
+            return timed_out("the deadline passed during the search", mode);
         }
+        answer.rejected.truncate(if query.explain { REJECTED_MAX } else { 0 });
         answer.timings = Timings {
             seeds_ns: found.seeds_ns,
             align_ns: found.align_ns,
-            gate_ns: (self.clock_ns)().saturating_sub(gate_started),
+            gate_ns: gate_ended.saturating_sub(gate_started),
             total_ns: 0,
         };
-        if (self.clock_ns)() >= self.deadline_ns {
-            self.take_back(&answer, query.holder);
-            let reason = FallbackReason::ProviderTimeout;
-            return Answer::miss(reason, "the deadline passed during the search", mode);
-        }
         answer
     }
 
@@ -398,6 +395,15 @@ impl Finder<'_> {
     }
 }
 
+// One look-up, once it is known where and under which rules.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    query: &'a FindQuery<'a>,
+    terms: &'a Terms,
+    shard: &'a Shard,
+    mode: Mode,
+}
+
 #[derive(Debug)]
 struct Judged {
     donor: Arc<Donor>,
@@ -492,6 +498,10 @@ fn is_readable(donor: &Donor, query: &FindQuery<'_>) -> bool {
         .readable_store_ids
         .iter()
         .any(|store| **store == *donor.store_id)
+}
+
+fn timed_out(detail: &str, mode: Mode) -> Answer {
+    Answer::miss(FallbackReason::ProviderTimeout, detail, mode)
 }
 
 fn repeated(earlier: &Answer) -> Answer {

@@ -96,7 +96,7 @@ pub fn split_donor_key(key: &[u8]) -> Option<(NamespaceId, &str)> {
 
 impl Settings {
     #[must_use]
-    pub fn to_record(&self) -> SettingsRecord {
+    pub fn to_record(self) -> SettingsRecord {
         let GateOverrides {
             min_prompt_tokens,
             min_reuse_tokens,

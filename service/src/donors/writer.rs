@@ -247,13 +247,22 @@ pub struct Loaded {
     pub damaged: u64,
 }
 
+/// A catalog read from the disk, and what goes with it.
+#[derive(Debug)]
+pub struct Opened {
+    pub writer: Writer,
+    pub writes: Writes,
+    pub catalog: Arc<Catalog>,
+    pub loaded: Loaded,
+}
+
 impl Writer {
     /// Reads the catalog from the store; the writer is to be run on a thread of its own.
     pub fn open(
         store: Arc<Store>,
         defaults: Defaults,
         capacity: Capacity,
-    ) -> Result<(Writer, Writes, Arc<Catalog>, Loaded), StoreError> {
+    ) -> Result<Opened, StoreError> {
         let catalog = Arc::new(Catalog::new(defaults, store.epoch()));
         let mut eviction = Eviction::default();
         let loaded = load::load(&store, &catalog, &mut eviction)?;
@@ -557,7 +566,7 @@ impl Writer {
 
     fn write(
         &self,
-        puts: &[(Table, Vec<u8>, Vec<u8>)],
+        puts: &[Put],
         deletes: &[Vec<u8>],
         forgotten: &[NamespaceId],
     ) -> Result<(), StoreError> {
@@ -667,10 +676,12 @@ impl Writer {
     }
 }
 
+type Put = (Table, Vec<u8>, Vec<u8>);
+
 /// What one commit will make durable, and what follows it.
 #[derive(Debug, Default)]
 struct Stage {
-    puts: Vec<(Table, Vec<u8>, Vec<u8>)>,
+    puts: Vec<Put>,
     /// Keys of donors.
     deletes: Vec<Vec<u8>>,
     forgotten: Vec<NamespaceId>,
