@@ -32,7 +32,7 @@ use crate::{
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
     telemetry::{
-        http::{Pages, Stage, router},
+        http::{Pages, Stage, draining, router},
         logs,
         metrics::Metrics,
     },
@@ -51,6 +51,14 @@ const UPLOADS_MAX: usize = 8;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
+/// What health is told of, the server as a whole first.
+const HEALTH_NAMES: [&str; 5] = [
+    "",
+    "kvatlas.v1.Routing",
+    "kvatlas.v1.Donors",
+    "kvatlas.v1.Leases",
+    "kvatlas.v1.Admin",
+];
 /// How often leases that ran out are swept and the store is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -233,7 +241,7 @@ async fn live(
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let parts = open(args, &supervisor)?;
+    let parts = open(args, &supervisor, &stage_seen)?;
     let Parts { core, writer } = parts;
     *core_seen.lock() = Some(Arc::clone(&core));
 
@@ -260,6 +268,10 @@ async fn live(
     tracing::info!("draining");
     report(&reporter, ServingStatus::NotServing).await;
     stage.send_replace(Stage::Draining);
+    // Ends the calls that watch: they would hold up the drain.
+    for service in HEALTH_NAMES {
+        reporter.clone().clear_service_status(service).await;
+    }
     let drained = tokio::time::timeout(Duration::from_millis(args.drain_ms), async {
         while servers.join_next().await.is_some() {}
     });
@@ -281,7 +293,11 @@ struct Parts {
     writer: std::thread::JoinHandle<()>,
 }
 
-fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
+fn open(
+    args: &ServeArgs,
+    supervisor: &Supervisor,
+    stage: &watch::Receiver<Stage>,
+) -> Result<Parts, AppError> {
     let clock = Clock::start();
     let (store, report) = Store::open(&args.data_dir)?;
     let store = Arc::new(store);
@@ -335,6 +351,7 @@ fn open(args: &ServeArgs, supervisor: &Supervisor) -> Result<Parts, AppError> {
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,
         clock,
+        stage: stage.clone(),
         limits: Limits {
             message_bytes_max: args.message_bytes_max,
             prior_bytes_max: args.prior_bytes_max,
@@ -438,11 +455,6 @@ fn remove_dead_socket(path: &std::path::Path) {
     }
 }
 
-async fn draining(mut stage: watch::Receiver<Stage>) {
-    // An error means that the server is gone, which is as good as draining.
-    let _gone = stage.wait_for(|stage| *stage == Stage::Draining).await;
-}
-
 async fn listen_http(address: SocketAddr) -> Result<tokio::net::TcpListener, AppError> {
     tokio::net::TcpListener::bind(address)
         .await
@@ -540,13 +552,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
 }
 
 async fn report(reporter: &HealthReporter, status: ServingStatus) {
-    for service in [
-        "",
-        "kvatlas.v1.Routing",
-        "kvatlas.v1.Donors",
-        "kvatlas.v1.Leases",
-        "kvatlas.v1.Admin",
-    ] {
+    for service in HEALTH_NAMES {
         reporter.set_service_status(service, status).await;
     }
 }

@@ -16,6 +16,7 @@ use super::{
         leases as lease_wire,
         namespace::LookupNamespace,
     },
+    incoming::Incoming,
     status,
 };
 use crate::donors::{
@@ -55,7 +56,7 @@ impl Donors for DonorsService {
         request: Request<Streaming<v1::FindDonorsRequest>>,
     ) -> Result<Response<Self::FindDonorsStream>, Status> {
         let core = Arc::clone(&self.0);
-        let answers = request.into_inner().then(move |message| {
+        let answers = self.0.incoming(request.into_inner()).then(move |message| {
             let core = Arc::clone(&core);
             async move {
                 let v1::FindDonorsRequest {
@@ -136,7 +137,7 @@ impl Donors for DonorsService {
     ) -> Result<Response<Self::RegisterDonorsStream>, Status> {
         let core = Arc::clone(&self.0);
         let (sender, receiver) = mpsc::channel(STREAM_PENDING_MAX);
-        let messages = request.into_inner();
+        let messages = self.0.incoming(request.into_inner());
         let reader = Arc::clone(&self.0);
         // Ends with the stream: the receiver goes when the call does.
         self.0
@@ -384,14 +385,14 @@ enum Queued {
 
 async fn queue_all(
     core: Arc<Core>,
-    mut messages: Streaming<v1::RegisterDonorsRequest>,
+    mut messages: Incoming<v1::RegisterDonorsRequest>,
     sender: mpsc::Sender<(u64, Queued)>,
 ) {
     loop {
-        let (correlation_id, queued) = match messages.message().await {
-            Ok(None) => return,
-            Err(status) => (0, Queued::Broken(status)),
-            Ok(Some(v1::RegisterDonorsRequest {
+        let (correlation_id, queued) = match messages.next().await {
+            None => return,
+            Some(Err(status)) => (0, Queued::Broken(status)),
+            Some(Ok(v1::RegisterDonorsRequest {
                 correlation_id,
                 request,
             })) => (

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod convert;
 pub mod donors;
 pub mod events;
+pub mod incoming;
 pub mod leases;
 pub mod routing;
 pub mod status;
@@ -16,13 +17,14 @@ pub mod upload;
 use std::{sync::Arc, time::Duration};
 
 use kvatlas_proto::v1;
-use tokio::sync::Semaphore;
-use tonic::{metadata::MetadataMap, service::Routes};
+use tokio::sync::{Semaphore, watch};
+use tonic::{Streaming, metadata::MetadataMap, service::Routes};
 use tonic_reflection::pb;
 
 use self::{
     admission::Admission,
     clock::{Clock, Deadline},
+    incoming::Incoming,
 };
 use crate::{
     donors::{
@@ -34,7 +36,7 @@ use crate::{
     routing::priors::Priors,
     store::Store,
     supervise::{Supervisor, Workers},
-    telemetry::metrics::Metrics,
+    telemetry::{http::Stage, metrics::Metrics},
 };
 
 /// What the handlers work with.
@@ -57,6 +59,8 @@ pub struct Core {
     pub metrics: Metrics,
     pub admission: Admission,
     pub clock: Clock,
+    /// Where the server is in its life.
+    pub stage: watch::Receiver<Stage>,
     pub limits: Limits,
     /// Records that could not be read at the start.
     pub damaged_records: u64,
@@ -78,6 +82,11 @@ impl Core {
     #[must_use]
     pub fn deadline(&self, metadata: &MetadataMap) -> Deadline {
         Deadline::of(metadata, &self.clock, self.limits.call_max)
+    }
+
+    /// The messages of a stream that stays open.
+    pub fn incoming<T>(&self, messages: Streaming<T>) -> Incoming<T> {
+        Incoming::new(messages, self.stage.clone())
     }
 
     /// The deadline of one message of a stream: the stream's own is for all of them.

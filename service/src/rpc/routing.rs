@@ -42,7 +42,7 @@ impl Routing for RoutingService {
         request: Request<Streaming<v1::GetManifestsRequest>>,
     ) -> Result<Response<Self::GetManifestsStream>, Status> {
         let core = Arc::clone(&self.0);
-        let answers = request.into_inner().then(move |message| {
+        let answers = self.0.incoming(request.into_inner()).then(move |message| {
             let core = Arc::clone(&core);
             async move {
                 let v1::GetManifestsRequest {

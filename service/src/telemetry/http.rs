@@ -19,6 +19,12 @@ pub enum Stage {
     Draining,
 }
 
+/// Returns once the server drains.
+pub async fn draining(mut stage: watch::Receiver<Stage>) {
+    // An error means that the server is gone, which is as good as draining.
+    let _gone = stage.wait_for(|stage| *stage == Stage::Draining).await;
+}
+
 /// What the pages are made from.
 #[derive(Clone)]
 pub struct Pages {

@@ -9,7 +9,7 @@ use kvatlas_proto::v1::{self, put_prior_request::Part};
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
-use self::cases::{Call, Case};
+use self::cases::{Call, Case, donors, namespaces, operators, routing};
 use crate::common::{
     self, Clients, ServerProcess, donor, http_get, lookup, namespace, prior_file, prompt, selector,
     serve_command, upload, within,
@@ -40,10 +40,10 @@ async fn refusals_name_the_field_and_the_limit_and_nothing_that_was_sent() {
     let clients = server.clients();
 
     // Something to find: a prior and a donor under secret names, and a donor too long for a record.
-    let put = put_prior(&clients, upload(cases::header(), &prior_file("perk.pt"))).await;
+    let put = put_prior(&clients, upload(routing::header(), &prior_file("perk.pt"))).await;
     put.unwrap();
     for length in [64, 40_000] {
-        let mut kept = cases::registration();
+        let mut kept = donors::registration();
         kept.tokens = common::tokens(secret_prompt(length));
         kept.captured_tokens = u32::try_from(length).unwrap();
         kept.donor_id = secret(200 + length % 50);
@@ -148,23 +148,23 @@ async fn put_prior(clients: &Clients, parts: Vec<v1::PutPriorRequest>) -> Result
 
 fn bad_uploads() -> Vec<(&'static str, Vec<v1::PutPriorRequest>, &'static str)> {
     let file = prior_file("perk.pt");
-    let header = || part(Part::Header(cases::header()));
+    let header = || part(Part::Header(routing::header()));
     let chunk = |bytes: &[u8]| part(Part::Chunk(bytes.to_vec().into()));
     let sized = |size_bytes| {
         part(Part::Header(v1::PutPriorHeader {
             size_bytes,
-            ..cases::header()
+            ..routing::header()
         }))
     };
     let as_safetensors = part(Part::Header(v1::PutPriorHeader {
         format: v1::PriorFormat::Safetensors.into(),
-        ..cases::header()
+        ..routing::header()
     }));
     let nothing = v1::PutPriorRequest { part: None };
     let mebibyte = vec![0; 1 << 20];
     let mut too_much = vec![header()];
     too_much.extend((0..=PRIOR_BYTES_MAX >> 20).map(|_| chunk(&mebibyte)));
-    let evil = upload(cases::header(), &prior_file("evil.pt"));
+    let evil = upload(routing::header(), &prior_file("evil.pt"));
     let noise = secret(4096).into_bytes();
     vec![
         ("no message", vec![], "header"),
@@ -228,7 +228,7 @@ async fn the_largest_values_are_served() {
         .await
         .unwrap();
     let mut whole = namespace();
-    for (_, field) in cases::NAMESPACE_STRINGS {
+    for (_, field) in namespaces::NAMESPACE_STRINGS {
         *field(&mut whole) = secret(512);
     }
     whole.tenant_key = format!("semblend:tenant:v1:{}", "0f".repeat(16));
@@ -263,13 +263,16 @@ async fn the_largest_values_are_served() {
         ("FindDonor", Call::Find(asked)),
         ("FindDonor, 1048576 tokens", Call::Find(longest)),
         ("GetManifest", Call::Manifest(manifest)),
-        ("AnnounceOwner", cases::announce(|it| it.ttl_ms = 3_600_000)),
+        (
+            "AnnounceOwner",
+            donors::announce(|it| it.ttl_ms = 3_600_000),
+        ),
         (
             "AnnounceOwner, briefly",
-            cases::announce(|it| it.ttl_ms = 1000),
+            donors::announce(|it| it.ttl_ms = 1000),
         ),
-        ("ListPriors", cases::list(|it| it.page_size = 1000)),
-        ("RemoveDonors", cases::remove_ids(vec![secret(256); 1000])),
+        ("ListPriors", routing::list(|it| it.page_size = 1000)),
+        ("RemoveDonors", donors::remove_ids(vec![secret(256); 1000])),
     ] {
         if let Err(status) = call.send(clients).await {
             panic!("{name}: {status}");
@@ -281,7 +284,7 @@ async fn the_largest_values_are_served() {
 async fn an_empty_namespace_field_is_a_miss_for_a_look_up() {
     let server = common::start();
     let mut donors = server.clients.donors.clone();
-    for (field, namespace) in cases::incomplete_namespaces() {
+    for (field, namespace) in namespaces::incomplete_namespaces() {
         let mut asked = lookup(prompt(1, 64));
         asked.namespace = namespace;
         let answer = within(donors.find_donor(asked)).await.unwrap().into_inner();
@@ -298,10 +301,10 @@ async fn a_message_over_the_limit_is_refused_by_every_service() {
     let server = common::start_with(|args| args.message_bytes_max = 8192);
     let long = || secret(10_000);
     for call in [
-        cases::manifest(|it| it.prefix_hash = long()),
-        cases::find(|it| it.text = long()),
-        cases::validate(|it| it.holder = long()),
-        cases::list_namespaces(|it| it.page_token = long()),
+        routing::manifest(|it| it.prefix_hash = long()),
+        donors::find(|it| it.text = long()),
+        operators::validate(|it| it.holder = long()),
+        operators::list_namespaces(|it| it.page_token = long()),
     ] {
         let status = call.send(&server.clients).await.unwrap_err();
         // The code is the transport's.

@@ -94,35 +94,29 @@ async fn the_pages_are_what_probes_and_prometheus_expect() {
     for reason in REASONS {
         for name in ["misses", "rejected"] {
             let sample = format!("semantic_lookup_{name}_total{{reason=\"{reason}\"}}");
-            assert_eq!(samples.value(&sample), 0.0, "{sample}");
+            assert_eq!(samples.value(&sample).to_string(), "0", "{sample}");
         }
     }
     for stage in ["seeds", "align", "gate"] {
         let sample = format!("semantic_lookup_stage_seconds_count{{stage=\"{stage}\"}}");
-        assert_eq!(samples.value(&sample), 0.0, "{sample}");
+        assert_eq!(samples.value(&sample).to_string(), "0", "{sample}");
     }
-    assert_eq!(samples.value("kvatlas_epoch"), 1.0);
+    assert_eq!(samples.value("kvatlas_epoch").to_string(), "1");
 }
 
 #[tokio::test]
-async fn each_call_moves_its_own_counters() {
+async fn each_look_up_moves_its_own_counters() {
     let server = common::start();
     let mut donors = server.clients.donors.clone();
-    let mut routing = server.clients.routing.clone();
     let before = Samples::of(&server);
-
     within(donors.register_donor(donor("kept", prompt(1, 128))))
         .await
         .unwrap();
     check(
         &server,
         &before,
-        &[
-            ("semantic_donor_registrations_total", 1.0),
-            ("kvatlas_donors", 1.0),
-            ("kvatlas_donor_tokens", 128.0),
-            ("kvatlas_namespaces", 1.0),
-        ],
+        "semantic_donor_registrations_total 1, kvatlas_donors 1, kvatlas_donor_tokens 128, \
+         kvatlas_namespaces 1",
     );
 
     let before = Samples::of(&server);
@@ -132,51 +126,44 @@ async fn each_call_moves_its_own_counters() {
     check(
         &server,
         &before,
-        &[
-            ("semantic_lookup_requests_total", 1.0),
-            ("semantic_lookup_hits_total", 1.0),
-            ("semantic_lookup_latency_seconds_count", 1.0),
-            ("semantic_lookup_stage_seconds_count{stage=\"seeds\"}", 1.0),
-            ("semantic_external_tokens_reported_count", 1.0),
-            ("semantic_external_tokens_reported_sum", 112.0),
-            ("semantic_similarity_count", 1.0),
-            ("semantic_reuse_ratio_sum", 0.875),
-        ],
+        "semantic_lookup_requests_total 1, semantic_lookup_hits_total 1, \
+         semantic_lookup_latency_seconds_count 1, \
+         semantic_lookup_stage_seconds_count{stage=\"seeds\"} 1, \
+         semantic_external_tokens_reported_count 1, semantic_external_tokens_reported_sum 112, \
+         semantic_similarity_count 1, semantic_reuse_ratio_sum 0.875",
     );
 
+    // A stranger, one of whom a quarter is known, one without a namespace, a malformed one and a
+    // long one.
     let before = Samples::of(&server);
-    within(donors.find_donor(lookup(prompt(2, 128))))
-        .await
-        .unwrap();
     let mut partly = prompt(1, 32);
     partly.extend(prompt(3, 96));
-    within(donors.find_donor(lookup(partly))).await.unwrap();
     let mut nowhere = lookup(prompt(1, 128));
     nowhere.namespace = None;
-    within(donors.find_donor(nowhere)).await.unwrap();
+    let asked = [lookup(prompt(2, 128)), lookup(partly), nowhere];
+    let asked = asked.into_iter().chain([lookup(prompt(4, 40_000))]);
+    for asked in asked {
+        within(donors.find_donor(asked)).await.unwrap();
+    }
     within(donors.find_donor(lookup(Vec::new())))
         .await
         .unwrap_err();
-    within(donors.find_donor(lookup(prompt(4, 40_000))))
-        .await
-        .unwrap();
-    let after = Samples::of(&server);
-    for (name, moved) in [
-        ("semantic_lookup_requests_total", 5.0),
-        ("semantic_lookup_hits_total", 0.0),
-        (
-            "semantic_lookup_misses_total{reason=\"namespace_mismatch\"}",
-            1.0,
-        ),
-        ("semantic_lookup_cross_namespace_rejected_total", 1.0),
-        ("semantic_lookup_errors_total", 1.0),
-        ("semantic_lookup_deferred_total", 1.0),
-    ] {
-        assert_eq!(after.value(name) - before.value(name), moved, "{name}");
-    }
+    check(
+        &server,
+        &before,
+        "semantic_lookup_requests_total 5, semantic_lookup_hits_total 0, \
+         semantic_lookup_errors_total 1, semantic_lookup_deferred_total 1, \
+         semantic_lookup_misses_total{reason=\"namespace_mismatch\"} 1, \
+         semantic_lookup_cross_namespace_rejected_total 1",
+    );
     let misses = |samples: &Samples| samples.sum("semantic_lookup_misses_total");
-    assert_eq!(misses(&after) - misses(&before), 4.0);
+    let moved = misses(&Samples::of(&server)) - misses(&before);
+    assert_eq!(moved.to_string(), "4");
+}
 
+#[tokio::test]
+async fn each_report_and_manifest_moves_its_own_counters() {
+    let server = common::start();
     let before = Samples::of(&server);
     report(&server, v1::ReuseProvenance::RequestOnlyReuse, 0).await;
     report(&server, v1::ReuseProvenance::FallbackRecompute, 14).await;
@@ -184,17 +171,13 @@ async fn each_call_moves_its_own_counters() {
     check(
         &server,
         &before,
-        &[
-            ("semantic_materialize_success_total", 1.0),
-            ("semantic_materialize_recompute_total", 1.0),
-            ("semantic_materialize_failed_total", 1.0),
-            ("semantic_tokens_loaded_count", 1.0),
-            ("semantic_tokens_loaded_sum", 64.0),
-            ("semantic_invalid_blocks_total", 9.0),
-            ("semantic_reuse_reported_total{reason=\"load_failed\"}", 1.0),
-        ],
+        "semantic_materialize_success_total 1, semantic_materialize_recompute_total 1, \
+         semantic_materialize_failed_total 1, semantic_tokens_loaded_count 1, \
+         semantic_tokens_loaded_sum 64, semantic_invalid_blocks_total 9, \
+         semantic_reuse_reported_total{reason=\"load_failed\"} 1",
     );
 
+    let mut routing = server.clients.routing.clone();
     let before = Samples::of(&server);
     let header = v1::PutPriorHeader {
         prefix_hash: "p".into(),
@@ -216,14 +199,9 @@ async fn each_call_moves_its_own_counters() {
     check(
         &server,
         &before,
-        &[
-            ("kvatlas_priors_put_total", 1.0),
-            ("kvatlas_priors", 1.0),
-            ("kvatlas_manifests_total", 2.0),
-            ("kvatlas_manifest_misses_total", 1.0),
-            ("kvatlas_manifest_errors_total", 1.0),
-            ("kvatlas_calls_in_flight", 0.0),
-        ],
+        "kvatlas_priors_put_total 1, kvatlas_priors 1, kvatlas_manifests_total 2, \
+         kvatlas_manifest_misses_total 1, kvatlas_manifest_errors_total 1, \
+         kvatlas_calls_in_flight 0",
     );
 }
 
@@ -240,10 +218,11 @@ async fn report(server: &InProcess, provenance: v1::ReuseProvenance, reason: i32
 }
 
 // Each sample has moved by so much since `before`.
-fn check(server: &InProcess, before: &Samples, moves: &[(&str, f64)]) {
+fn check(server: &InProcess, before: &Samples, moves: &str) {
     let after = Samples::of(server);
-    for (name, moved) in moves {
-        assert_eq!(after.value(name) - before.value(name), *moved, "{name}");
+    for (name, moved) in moves.split(", ").map(|each| each.split_once(' ').unwrap()) {
+        let by = after.value(name) - before.value(name);
+        assert_eq!(by.to_string(), moved, "{name}");
     }
 }
 

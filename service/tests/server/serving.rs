@@ -8,7 +8,7 @@ use prost::Message;
 use tempfile::TempDir;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -45,14 +45,16 @@ async fn sigterm_lets_calls_finish_and_takes_no_new_ones() {
         watches.push(watch);
     }
     assert!(http_get(server.http, "/healthz").starts_with("HTTP/1.1 200"));
+    let mut idle = IdleStreams::open(&clients).await;
     let upload = OpenUpload::begin(&clients, server.http).await;
 
     server.terminate();
     for watch in &mut watches {
         let next = within(watch.message()).await.unwrap().unwrap();
         assert_eq!(next.status(), ServingStatus::NotServing);
+        assert!(within(watch.message()).await.unwrap().is_none());
     }
-    drop(watches);
+    idle.check_ended().await;
     let address: std::net::SocketAddr = server.grpc[0].parse().unwrap();
     until(|| std::future::ready(TcpStream::connect(address).is_err())).await;
     let page = http_get(server.http, "/healthz");
@@ -157,6 +159,50 @@ async fn one_call_over_the_limit_is_refused_at_once_and_health_still_answers() {
     upload.finish().await.unwrap();
     let after = within(clients.routing.clone().get_manifest(asked)).await;
     assert_eq!(after.unwrap_err().code(), Code::NotFound);
+}
+
+/// One of each stream that connectors keep open.
+struct IdleStreams {
+    manifests: Streaming<v1::GetManifestsResponse>,
+    look_ups: Streaming<v1::FindDonorsResponse>,
+    registrations: Streaming<v1::RegisterDonorsResponse>,
+}
+
+impl IdleStreams {
+    async fn open(clients: &Clients) -> IdleStreams {
+        let Clients {
+            mut routing,
+            mut donors,
+            ..
+        } = clients.clone();
+        let manifests = routing.get_manifests(tokio_stream::pending());
+        let manifests = within(manifests).await.unwrap().into_inner();
+        let look_ups = donors.find_donors(tokio_stream::pending());
+        let look_ups = within(look_ups).await.unwrap().into_inner();
+        let registrations = donors.register_donors(tokio_stream::pending());
+        let registrations = within(registrations).await.unwrap().into_inner();
+        IdleStreams {
+            manifests,
+            look_ups,
+            registrations,
+        }
+    }
+
+    async fn check_ended(&mut self) {
+        let ends = [
+            within(self.manifests.message()).await.map(drop),
+            within(self.look_ups.message()).await.map(drop),
+            within(self.registrations.message()).await.map(drop),
+        ];
+        for end in ends {
+            let status = end.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(
+                status.message().contains("the server is stopping"),
+                "{status}"
+            );
+        }
+    }
 }
 
 /// A PutPrior whose last chunk is still to come.
