@@ -20,7 +20,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo:rerun-if-changed={proto}");
     }
     let descriptors = protox::compile(PROTOS, ["."])?;
-    #[expect(clippy::disallowed_methods, reason = "how cargo tells a build script where to write")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how cargo tells a build script where to write"
+    )]
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(
         out.join("kvatlas_descriptor.bin"),

@@ -2,7 +2,10 @@
 //!
 //! The `.proto` files beside this crate are the documentation of record for every field.
 
-#[expect(clippy::large_enum_variant, reason = "prost decides the shape of generated types")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "prost decides the shape of generated types"
+)]
 /// Generated from `kvatlas/v1/*.proto`.
 pub mod v1 {
     tonic::include_proto!("kvatlas.v1");

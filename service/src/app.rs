@@ -24,7 +24,8 @@ use crate::{
         catalog::Defaults,
         repeats::Repeats,
         vocabulary::Mode,
-        writer::{Capacity, Opened, Writer},
+        writer::{Opened, Writer},
+        writes::Capacity,
     },
     leases::{DonorLeases, ManifestLeases},
     routing::priors::Priors,
@@ -299,36 +300,22 @@ fn open(
     stage: &watch::Receiver<Stage>,
 ) -> Result<Parts, AppError> {
     let clock = Clock::start();
-    let (store, report) = Store::open(&args.data_dir)?;
-    let store = Arc::new(store);
-    let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
-    let defaults = Defaults {
-        mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
-        mode_is_given: args.mode.is_some(),
-        gates: args.gates.into(),
-    };
     let capacity = Capacity {
         donors_max: args.donors_max,
         tokens_max: args.donor_tokens_max,
     };
-    let Opened { writer, writes, catalog, loaded } = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records = report.damaged + priors_loaded.damaged + loaded.damaged;
-    // With a damaged record it is not known whose files are whose.
-    if priors_loaded.damaged == 0 {
-        store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
-    }
-    if report.writes_lost > 0 || damaged_records > 0 {
-        let writes_lost = report.writes_lost;
-        tracing::error!(writes_lost, damaged_records, "the data folder has been damaged");
-    }
-    tracing::info!(
-        priors = priors.len(),
-        donors = loaded.donors,
-        namespaces = loaded.namespaces,
+    let Data {
+        store,
+        priors,
+        donors,
         damaged_records,
-        load_ms = clock.uptime_ms(),
-        "read the data folder"
-    );
+    } = read_data(args, capacity, &clock)?;
+    let Opened {
+        writer,
+        writes,
+        catalog,
+        ..
+    } = donors;
     let writer = supervisor.thread("donor-writer", move || writer.run());
     let metrics = Metrics::new(store.epoch());
     let mut key = [0_u8; 32];
@@ -364,6 +351,53 @@ fn open(
     Ok(Parts {
         core: Arc::new(core),
         writer: writer.map_err(AppError::Thread)?,
+    })
+}
+
+struct Data {
+    store: Arc<Store>,
+    priors: Priors,
+    donors: Opened,
+    /// Records that cannot be read; they are left out.
+    damaged_records: u64,
+}
+
+fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data, AppError> {
+    let (store, report) = Store::open(&args.data_dir)?;
+    let store = Arc::new(store);
+    let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
+    // With a damaged record it is not known whose files are whose.
+    if priors_loaded.damaged == 0 {
+        store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
+    }
+    let defaults = Defaults {
+        mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
+        mode_is_given: args.mode.is_some(),
+        gates: args.gates.into(),
+    };
+    let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
+    let damaged_records = report.damaged + priors_loaded.damaged + donors.loaded.damaged;
+    let writes_lost = report.writes_lost;
+    if writes_lost > 0 || damaged_records > 0 {
+        tracing::error!(
+            writes_lost,
+            damaged_records,
+            "the data folder has been damaged"
+        );
+    }
+    tracing::info!(
+        priors = priors.len(),
+        donors = donors.loaded.donors,
+        namespaces = donors.loaded.namespaces,
+        damaged_records,
+        load_ms = clock.uptime_ms(),
+        "read the data folder"
+    );
+    Ok(Data {
+        store,
+        priors,
+        donors,
+        damaged_records,
     })
 }
 

@@ -170,7 +170,12 @@ impl Finder<'_> {
         {
             return Arc::new(repeated(&earlier));
         }
-        let search = Search { query, terms: &terms, shard: &shard, mode };
+        let search = Search {
+            query,
+            terms: &terms,
+            shard: &shard,
+            mode,
+        };
         let answer = Arc::new(finish(self.search(&search)));
         match (repeat, answer.lease) {
             (Some(key), Some(grant)) => self.remember(key, answer, grant, query.holder),
@@ -240,7 +245,12 @@ impl Finder<'_> {
         scratch: &mut Scratch,
         is_wanted: &dyn Fn(&Donor) -> bool,
     ) -> Answer {
-        let Search { query, terms, shard, mode } = *search;
+        let Search {
+            query,
+            terms,
+            shard,
+            mode,
+        } = *search;
         if (self.clock_ns)() >= self.deadline_ns {
             return timed_out("the deadline passed before the search", mode);
         }
@@ -262,7 +272,9 @@ impl Finder<'_> {
             self.take_back(&answer, query.holder);
             return timed_out("the deadline passed during the search", mode);
         }
-        answer.rejected.truncate(if query.explain { REJECTED_MAX } else { 0 });
+        answer
+            .rejected
+            .truncate(if query.explain { REJECTED_MAX } else { 0 });
         answer.timings = Timings {
             seeds_ns: found.seeds_ns,
             align_ns: found.align_ns,

@@ -18,3 +18,4 @@ pub mod tokens;
 pub mod vocabulary;
 mod votes;
 pub mod writer;
+pub mod writes;

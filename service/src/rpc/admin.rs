@@ -16,7 +16,7 @@ use super::{
 };
 use crate::donors::{
     catalog::Shard, gate::GateOverrides, namespace::NamespaceId, record::Settings,
-    writer::NamespaceName,
+    writes::NamespaceName,
 };
 
 /// Serves kvatlas.v1.Admin.

@@ -1,6 +1,6 @@
 //! The Donors service: look-ups inline, writes through the one writer.
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use kvatlas_proto::v1::{self, donors_server::Donors};
 use tokio::sync::mpsc;
@@ -20,10 +20,10 @@ use super::{
     status,
 };
 use crate::donors::{
-    find::{Answer, FindQuery, Finder, Outcome},
+    find::{Answer, FindQuery, Finder},
     owners::Announced,
-    vocabulary::{FallbackReason, Mode},
-    writer::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
+    vocabulary::FallbackReason,
+    writes::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
 };
 
 /// Longer prompts are looked up on a worker thread: they would hold up an async one too long.
@@ -215,19 +215,25 @@ impl Donors for DonorsService {
         match provenance {
             Provenance::ExactLocalPrefixHit => {}
             Provenance::ExactExternalHit | Provenance::RequestOnlyReuse => {
-                metrics.materialize_success.inc();
-                metrics.tokens_loaded.observe(f64::from(tokens_loaded));
+                metrics.reuse.success.inc();
+                metrics
+                    .reuse
+                    .tokens_loaded
+                    .observe(f64::from(tokens_loaded));
             }
             Provenance::CandidateRejected => {
-                metrics.materialize_failed.inc();
+                metrics.reuse.failed.inc();
             }
             Provenance::FallbackRecompute => {
-                metrics.materialize_recompute.inc();
+                metrics.reuse.recompute.inc();
             }
         }
-        metrics.invalid_blocks.inc_by(u64::from(invalid_blocks));
+        metrics
+            .reuse
+            .invalid_blocks
+            .inc_by(u64::from(invalid_blocks));
         if let Some(reason) = reason {
-            metrics.reuse_reasons.inc(reason);
+            metrics.reuse.reasons.inc(reason);
         }
         Ok(Response::new(v1::ReportReuseResponse { released }))
     }
@@ -240,9 +246,9 @@ async fn find(
     deadline: Deadline,
 ) -> Result<v1::FindDonorResponse, Status> {
     let started_ns = core.clock.now_ns();
-    core.metrics.lookup_requests.inc();
+    core.metrics.lookups.requests.inc();
     let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
-        core.metrics.lookup_errors.inc();
+        core.metrics.lookups.errors.inc();
     })?;
     let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
     let answer = if lookup.tokens.len() > INLINE_TOKENS_MAX {
@@ -262,7 +268,7 @@ fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
     let namespace = match &lookup.namespace {
         LookupNamespace::Known(id) => *id,
         LookupNamespace::Incomplete(field) => {
-            core.metrics.cross_namespace_rejected.inc();
+            core.metrics.lookups.cross_namespace_rejected.inc();
             let (mode, _) = core.catalog.rules(None);
             let detail = format!("{field} is empty");
             return Arc::new(Answer::miss(
@@ -298,7 +304,7 @@ fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
 }
 
 async fn find_on_worker(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc<Answer> {
-    core.metrics.lookup_deferred.inc();
+    core.metrics.lookups.deferred.inc();
     let (mode, _) = core.catalog.rules(None);
     let miss = |reason, detail: &str| Arc::new(Answer::miss(reason, detail, mode));
     let (reply, answer) = tokio::sync::oneshot::channel();
@@ -324,54 +330,57 @@ async fn find_on_worker(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) ->
 }
 
 fn record(core: &Core, answer: &Answer) {
-    let metrics = &core.metrics;
-    let seconds = |ns: u64| std::time::Duration::from_nanos(ns).as_secs_f64();
-    metrics
-        .lookup_seconds
-        .observe(seconds(answer.timings.total_ns));
-    if answer.timings.seeds_ns > 0 {
-        metrics
-            .stage_seeds_seconds
-            .observe(seconds(answer.timings.seeds_ns));
-        metrics
-            .stage_align_seconds
-            .observe(seconds(answer.timings.align_ns));
-        metrics
-            .stage_gate_seconds
-            .observe(seconds(answer.timings.gate_ns));
+    let lookups = &core.metrics.lookups;
+    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+    let timings = answer.timings;
+    lookups.seconds.observe(seconds(timings.total_ns));
+    if timings.seeds_ns > 0 {
+        lookups.seeds_seconds.observe(seconds(timings.seeds_ns));
+        lookups.align_seconds.observe(seconds(timings.align_ns));
+        lookups.gate_seconds.observe(seconds(timings.gate_ns));
     }
-    if answer.outcome == Outcome::Miss {
-        if let Some(reason) = answer.reason {
-            metrics.lookup_misses.inc(reason);
-            if matches!(
-                reason,
-                FallbackReason::LowSimilarity
-                    | FallbackReason::LowReuseTokens
-                    | FallbackReason::DonorStale
-                    | FallbackReason::NotBlockAligned
-                    | FallbackReason::NotPrefixAnchored
-            ) {
-                metrics.lookup_rejected.inc(reason);
-            }
+    let Some(found) = &answer.found else {
+        let Some(reason) = answer.reason else {
+            return;
+        };
+        lookups.misses.inc(reason);
+        if is_rejection(reason) {
+            lookups.rejected.inc(reason);
         }
         return;
+    };
+    lookups.hits.inc();
+    if answer.lease.is_some() && !answer.repeated {
+        core.metrics.reuse.requests.inc();
     }
-    metrics.lookup_hits.inc();
-    if answer.lease.is_some() && !answer.repeated && answer.mode == Mode::Materialize {
-        metrics.materialize_requests.inc();
-    }
-    if let Some(found) = &answer.found {
-        let offered = found
-            .worth
-            .prefix
-            .map_or(found.worth.verified_tokens, |p| p.tokens);
-        metrics.external_tokens_reported.observe(f64::from(offered));
-        metrics
-            .similarity
-            .observe(f64::from(found.worth.similarity));
-        metrics
-            .reuse_ratio
-            .observe(f64::from(found.worth.reuse_ratio));
+    let worth = &found.worth;
+    let offered = worth
+        .prefix
+        .map_or(worth.verified_tokens, |prefix| prefix.tokens);
+    lookups.external_tokens_reported.observe(f64::from(offered));
+    lookups.similarity.observe(f64::from(worth.similarity));
+    lookups.reuse_ratio.observe(f64::from(worth.reuse_ratio));
+}
+
+// Whether there was a candidate, and it was turned down.
+fn is_rejection(reason: FallbackReason) -> bool {
+    match reason {
+        FallbackReason::LowSimilarity
+        | FallbackReason::LowReuseTokens
+        | FallbackReason::DonorStale
+        | FallbackReason::NotBlockAligned
+        | FallbackReason::NotPrefixAnchored => true,
+        FallbackReason::ExactPrefixSufficient
+        | FallbackReason::ProviderDisabled
+        | FallbackReason::ProviderTimeout
+        | FallbackReason::ProviderError
+        | FallbackReason::ProviderMiss
+        | FallbackReason::NamespaceMismatch
+        | FallbackReason::UnsupportedRequest
+        | FallbackReason::AllocationFailed
+        | FallbackReason::LoadFailed
+        | FallbackReason::InvalidBlocks
+        | FallbackReason::RecomputePolicy => false,
     }
 }
 

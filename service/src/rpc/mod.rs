@@ -30,7 +30,7 @@ use crate::{
     donors::{
         catalog::Catalog,
         repeats::Repeats,
-        writer::{Capacity, Writes},
+        writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
     routing::priors::Priors,

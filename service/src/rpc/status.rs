@@ -4,7 +4,7 @@ use kvatlas_proto::v1;
 use tonic::{Code, Status};
 
 use crate::{
-    donors::{owners::OwnerRefusal, writer::WriteRefusal},
+    donors::{owners::OwnerRefusal, writes::WriteRefusal},
     routing::{manifest::ManifestError, priors::PutError, resolve::ResolveError},
 };
 

@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use prometheus_client::{
     encoding::text::encode,
-    metrics::{counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::ConstGauge,
+        histogram::{Histogram, exponential_buckets},
+    },
     registry::{Registry, Unit},
 };
 
@@ -42,34 +47,10 @@ impl ByReason {
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
-
-    pub lookup_requests: Counter,
-    pub lookup_hits: Counter,
-    pub lookup_misses: ByReason,
-    /// Look-ups whose candidates the gates turned down.
-    pub lookup_rejected: ByReason,
-    pub lookup_errors: Counter,
-    /// Look-ups that were handed to a worker thread since their prompt is long.
-    pub lookup_deferred: Counter,
-    pub cross_namespace_rejected: Counter,
-    pub materialize_requests: Counter,
-    pub materialize_success: Counter,
-    pub materialize_recompute: Counter,
-    pub materialize_failed: Counter,
-    pub reuse_reasons: ByReason,
-    pub invalid_blocks: Counter,
+    pub lookups: Lookups,
+    pub reuse: Reuse,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
-
-    pub lookup_seconds: Histogram,
-    pub stage_seeds_seconds: Histogram,
-    pub stage_align_seconds: Histogram,
-    pub stage_gate_seconds: Histogram,
-    pub external_tokens_reported: Histogram,
-    pub tokens_loaded: Histogram,
-    pub similarity: Histogram,
-    pub reuse_ratio: Histogram,
-
     pub manifests: Counter,
     pub manifest_misses: Counter,
     pub manifest_errors: Counter,
@@ -77,111 +58,63 @@ pub struct Metrics {
     pub calls_refused: Counter,
 }
 
+/// What donor look-ups came to.
+#[derive(Debug, Clone)]
+pub struct Lookups {
+    pub requests: Counter,
+    pub hits: Counter,
+    pub misses: ByReason,
+    /// Look-ups whose candidates the gates turned down.
+    pub rejected: ByReason,
+    pub errors: Counter,
+    /// Look-ups that were handed to a worker thread since their prompt is long.
+    pub deferred: Counter,
+    pub cross_namespace_rejected: Counter,
+    pub seconds: Histogram,
+    pub seeds_seconds: Histogram,
+    pub align_seconds: Histogram,
+    pub gate_seconds: Histogram,
+    pub external_tokens_reported: Histogram,
+    pub similarity: Histogram,
+    pub reuse_ratio: Histogram,
+}
+
+/// What engines made of the answers.
+#[derive(Debug, Clone)]
+pub struct Reuse {
+    /// Nominations that were given a lease.
+    pub requests: Counter,
+    pub success: Counter,
+    pub recompute: Counter,
+    pub failed: Counter,
+    pub reasons: ByReason,
+    pub invalid_blocks: Counter,
+    pub tokens_loaded: Histogram,
+}
+
 impl Metrics {
     /// Registers everything; `epoch` is the service's restart counter.
     #[must_use]
     pub fn new(epoch: u64) -> Metrics {
         let mut registry = Registry::default();
-        let info = ConstGauge::new(1_i64);
-        let build =
-            registry.sub_registry_with_label(("version".into(), env!("CARGO_PKG_VERSION").into()));
-        build.register("kvatlas_build", "Version of the running service", info);
-        let epoch = ConstGauge::new(i64::try_from(epoch).unwrap_or(i64::MAX));
-        registry.register("kvatlas_epoch", "Restart counter of the service", epoch);
         let r = &mut registry;
-        let latency = |r: &mut Registry, name: &str, help: &str| {
-            let (start, factor, length) = LATENCY_BUCKETS;
-            let buckets =
-                prometheus_client::metrics::histogram::exponential_buckets(start, factor, length);
-            let histogram = Histogram::new(buckets);
-            r.register_with_unit(name, help, Unit::Seconds, histogram.clone());
-            histogram
-        };
-        let stages = Family::<Labels, Histogram>::new_with_constructor(|| {
-            let (start, factor, length) = LATENCY_BUCKETS;
-            Histogram::new(prometheus_client::metrics::histogram::exponential_buckets(
-                start, factor, length,
-            ))
-        });
-        r.register_with_unit(
-            "semantic_lookup_stage",
-            "Time spent in each stage of a donor look-up",
-            Unit::Seconds,
-            stages.clone(),
+        let version = ("version".into(), env!("CARGO_PKG_VERSION").into());
+        r.sub_registry_with_label(version).register(
+            "kvatlas_build",
+            "Version of the running service",
+            ConstGauge::new(1_i64),
         );
-        let stage = |name| stages.get_or_create(&[("stage", name)]).clone();
+        let epoch = ConstGauge::new(i64::try_from(epoch).unwrap_or(i64::MAX));
+        r.register("kvatlas_epoch", "Restart counter of the service", epoch);
         Metrics {
-            lookup_requests: counter(r, "semantic_lookup_requests", "Donor look-ups"),
-            lookup_hits: counter(r, "semantic_lookup_hits", "Look-ups that nominated a donor"),
-            lookup_misses: by_reason(r, "semantic_lookup_misses", "Look-ups without a donor"),
-            lookup_rejected: by_reason(
-                r,
-                "semantic_lookup_rejected",
-                "Look-ups whose candidates were turned down",
-            ),
-            lookup_errors: counter(r, "semantic_lookup_errors", "Look-ups that were malformed"),
-            lookup_deferred: counter(
-                r,
-                "semantic_lookup_deferred",
-                "Look-ups handed to a worker thread for their length",
-            ),
-            cross_namespace_rejected: counter(
-                r,
-                "semantic_lookup_cross_namespace_rejected",
-                "Look-ups without a complete and known namespace",
-            ),
-            materialize_requests: counter(
-                r,
-                "semantic_materialize_requests",
-                "Nominations that were given a lease",
-            ),
-            materialize_success: counter(
-                r,
-                "semantic_materialize_success",
-                "Reports of external tokens that were used",
-            ),
-            materialize_recompute: counter(
-                r,
-                "semantic_materialize_recompute",
-                "Reports of a fall-back to prefill",
-            ),
-            materialize_failed: counter(
-                r,
-                "semantic_materialize_failed",
-                "Reports of candidates that were rejected or failed to load",
-            ),
-            reuse_reasons: by_reason(
-                r,
-                "semantic_reuse_reported",
-                "Reasons that engines reported",
-            ),
-            invalid_blocks: counter(
-                r,
-                "semantic_invalid_blocks",
-                "Blocks that engines reported as invalid",
-            ),
+            lookups: Lookups::new(r),
+            reuse: Reuse::new(r),
             donor_registrations: counter(
                 r,
                 "semantic_donor_registrations",
                 "Donors that were added or replaced",
             ),
             donor_evictions: counter(r, "semantic_donor_evictions", "Donors that made room"),
-            lookup_seconds: latency(r, "semantic_lookup_latency", "Time to answer a look-up"),
-            stage_seeds_seconds: stage("seeds"),
-            stage_align_seconds: stage("align"),
-            stage_gate_seconds: stage("gate"),
-            external_tokens_reported: tokens(
-                r,
-                "semantic_external_tokens_reported",
-                "Tokens beyond the exact prefix that an answer offered",
-            ),
-            tokens_loaded: tokens(
-                r,
-                "semantic_tokens_loaded",
-                "Tokens that an engine reported as loaded",
-            ),
-            similarity: share(r, "semantic_similarity", "Similarity of nominated donors"),
-            reuse_ratio: share(r, "semantic_reuse_ratio", "Reuse ratio of nominated donors"),
             manifests: counter(r, "kvatlas_manifests", "Manifests given"),
             manifest_misses: counter(r, "kvatlas_manifest_misses", "Prefixes without a prior"),
             manifest_errors: counter(r, "kvatlas_manifest_errors", "Manifest calls refused"),
@@ -217,6 +150,104 @@ impl Metrics {
     }
 }
 
+impl Lookups {
+    fn new(r: &mut Registry) -> Lookups {
+        let stages = Family::<Labels, Histogram>::new_with_constructor(latency_histogram);
+        r.register_with_unit(
+            "semantic_lookup_stage",
+            "Time spent in each stage of a donor look-up",
+            Unit::Seconds,
+            stages.clone(),
+        );
+        let stage = |name| stages.get_or_create(&[("stage", name)]).clone();
+        Lookups {
+            requests: counter(r, "semantic_lookup_requests", "Donor look-ups"),
+            hits: counter(r, "semantic_lookup_hits", "Look-ups that nominated a donor"),
+            misses: by_reason(r, "semantic_lookup_misses", "Look-ups without a donor"),
+            rejected: by_reason(
+                r,
+                "semantic_lookup_rejected",
+                "Look-ups whose candidates were turned down",
+            ),
+            errors: counter(r, "semantic_lookup_errors", "Look-ups that were malformed"),
+            deferred: counter(
+                r,
+                "semantic_lookup_deferred",
+                "Look-ups handed to a worker thread for their length",
+            ),
+            cross_namespace_rejected: counter(
+                r,
+                "semantic_lookup_cross_namespace_rejected",
+                "Look-ups without a complete and known namespace",
+            ),
+            seconds: latency(r, "semantic_lookup_latency", "Time to answer a look-up"),
+            seeds_seconds: stage("seeds"),
+            align_seconds: stage("align"),
+            gate_seconds: stage("gate"),
+            external_tokens_reported: tokens(
+                r,
+                "semantic_external_tokens_reported",
+                "Tokens beyond the exact prefix that an answer offered",
+            ),
+            similarity: share(r, "semantic_similarity", "Similarity of nominated donors"),
+            reuse_ratio: share(r, "semantic_reuse_ratio", "Reuse ratio of nominated donors"),
+        }
+    }
+}
+
+impl Reuse {
+    fn new(r: &mut Registry) -> Reuse {
+        Reuse {
+            requests: counter(
+                r,
+                "semantic_materialize_requests",
+                "Nominations that were given a lease",
+            ),
+            success: counter(
+                r,
+                "semantic_materialize_success",
+                "Reports of external tokens that were used",
+            ),
+            recompute: counter(
+                r,
+                "semantic_materialize_recompute",
+                "Reports of a fall-back to prefill",
+            ),
+            failed: counter(
+                r,
+                "semantic_materialize_failed",
+                "Reports of candidates that were rejected or failed to load",
+            ),
+            reasons: by_reason(
+                r,
+                "semantic_reuse_reported",
+                "Reasons that engines reported",
+            ),
+            invalid_blocks: counter(
+                r,
+                "semantic_invalid_blocks",
+                "Blocks that engines reported as invalid",
+            ),
+            tokens_loaded: tokens(
+                r,
+                "semantic_tokens_loaded",
+                "Tokens that an engine reported as loaded",
+            ),
+        }
+    }
+}
+
+fn latency_histogram() -> Histogram {
+    let (start, factor, length) = LATENCY_BUCKETS;
+    Histogram::new(exponential_buckets(start, factor, length))
+}
+
+fn latency(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let histogram = latency_histogram();
+    registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+    histogram
+}
+
 fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     let counter = Counter::default();
     registry.register(name, help, counter.clone());
@@ -231,9 +262,7 @@ fn by_reason(registry: &mut Registry, name: &str, help: &str) -> ByReason {
 
 fn tokens(registry: &mut Registry, name: &str, help: &str) -> Histogram {
     let (start, factor, length) = TOKEN_BUCKETS;
-    let histogram = Histogram::new(prometheus_client::metrics::histogram::exponential_buckets(
-        start, factor, length,
-    ));
+    let histogram = Histogram::new(exponential_buckets(start, factor, length));
     registry.register(name, help, histogram.clone());
     histogram
 }

@@ -1,6 +1,10 @@
 //! Donor discovery seen from outside: a real server, its wire, and what must be found or not.
 
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
 mod harness;
+#[cfg(test)]
 mod leasing;
+#[cfg(test)]
 mod peers;

@@ -9,7 +9,7 @@ use crate::donors::{
     gate::{GateOverrides, Gates},
     owners::{Owner, OwnerKey, WORKER_ID_BYTES_MAX},
     vocabulary::{FallbackReason, Medium, Mode, Tier},
-    writer::{Admission, NewDonor, Registered, Removal},
+    writes::{Admission, NewDonor, Registered, Removal},
 };
 
 /// Longest prompt, in tokens.

@@ -6,7 +6,7 @@ use tonic::Status;
 use super::invalid;
 use crate::donors::{
     namespace::{Namespace, NamespaceFault, NamespaceId},
-    writer::NamespaceName,
+    writes::NamespaceName,
 };
 
 /// What a look-up makes of its namespace.
