@@ -224,6 +224,7 @@ pub(crate) fn registration(id: &str, prompt: &[u32]) -> v1::RegisterDonorRequest
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as the messages hold it")]
 pub(crate) fn owner(worker: &str) -> Option<v1::Owner> {
     Some(v1::Owner {
         worker_id: worker.into(),
@@ -235,6 +236,7 @@ pub(crate) fn namespace() -> Option<v1::NamespaceSelector> {
     tenant("none")
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as the messages hold it")]
 pub(crate) fn tenant(key: &str) -> Option<v1::NamespaceSelector> {
     let namespace = v1::Namespace {
         model: "llama".into(),

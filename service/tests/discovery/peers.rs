@@ -153,8 +153,8 @@ async fn of_forty_donors_of_one_template_the_one_with_the_body_is_found() {
 async fn a_hit_refreshes_a_donor_and_registering_again_replaces_it() {
     let mut harness = Harness::start(|args| args.donors_max = 3).await;
     let prompts: Vec<_> = (0..5).map(|i| text(50 + i, 800)).collect();
-    for i in 0..3 {
-        harness.register(&format!("d{i}"), &prompts[i]).await;
+    for (i, prompt) in prompts[..3].iter().enumerate() {
+        harness.register(&format!("d{i}"), prompt).await;
     }
     let hit = |donor, target| Expect {
         target,
