@@ -38,6 +38,8 @@ impl Harness {
             listen: vec![ListenAddress::Tcp(([127, 0, 0, 1], 0).into())],
             http_listen: ([127, 0, 0, 1], 0).into(),
             data_dir: folder.path().join("data"),
+            // The tests end a server while their own connection to it is still open.
+            drain_ms: 50,
             ..ServeArgs::default()
         };
         edit(&mut args);

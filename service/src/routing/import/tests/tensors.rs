@@ -93,10 +93,12 @@ proptest! {
             }
         }
         let (shape, strides): (Vec<_>, Vec<_>) = dimensions.iter().copied().unzip();
-        let view = View { element: Element::U8, bytes: &stored, offset, shape: &shape, strides: &strides };
+        let (element, bytes) = (Element::U8, stored.as_slice());
+        let view = View { element, bytes, offset, shape: &shape, strides: &strides };
         let expected = twin(&stored, offset, &dimensions);
         prop_assert_eq!(integers(&view).ok(), expected.clone());
         let Some(expected) = expected else { return Ok(()) };
-        prop_assert_eq!(wide(&scores(&view).unwrap()), expected.iter().map(|&n| n as f64).collect::<Vec<_>>());
+        let expected: Vec<_> = expected.iter().map(|&n| n as f64).collect();
+        prop_assert_eq!(wide(&scores(&view).unwrap()), expected);
     }
 }
