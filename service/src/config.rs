@@ -196,7 +196,6 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_LOG",
         default_value = "info",
-        value_parser = parse_filter,
         value_name = "FILTER",
         help_heading = "Logs"
     )]
@@ -328,14 +327,6 @@ impl ServeArgs {
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         if cores <= 2 { 1 } else { cores - 1 }
-    }
-}
-
-// Here, since nobody could be told once the log that would tell it cannot be set up.
-fn parse_filter(text: &str) -> Result<String, String> {
-    match text.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -23,6 +23,7 @@ const IDS_OF_A_TASK: u64 = 12;
 /// Registrations that the streaming task has under way at a time.
 const STREAM_BATCH: u64 = 8;
 const PAGE: u32 = 5;
+const PAGES_MAX: u32 = 100;
 const BLOCKS: u32 = 4;
 /// Told apart by their sizes.
 const FILES: [&str; 3] = ["perk.pt", "legacy_list.pt", "aff_float16.pt"];
@@ -324,7 +325,8 @@ async fn check_priors(
         page_size: PAGE,
         ..Default::default()
     };
-    loop {
+    for number in 0.. {
+        assert!(number < PAGES_MAX, "the pages have no end");
         let page = within(routing.list_priors(request.clone())).await.unwrap();
         let page = page.into_inner();
         for prior in page.priors {

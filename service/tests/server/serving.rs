@@ -74,7 +74,7 @@ async fn sigterm_lets_calls_finish_and_takes_no_new_ones() {
 async fn a_drain_has_an_end() {
     let folder = TempDir::new().unwrap();
     let mut command = serve_command(folder.path());
-    command.args(["--drain-ms", "100"]);
+    command.args(["--drain-ms", "100", "--call-ms-max", "600000"]);
     let mut server = ServerProcess::launch(command).await;
     let upload = OpenUpload::begin(&server.clients(), server.http).await;
     server.terminate();
