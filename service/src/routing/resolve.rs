@@ -341,10 +341,14 @@ fn top_k(prior: &PriorBlocks, budget: u32, total: u32) -> Result<Resolved, Resol
     if let Some(ranking) = prior.ranking.as_ref().filter(|_| blocks.len() < wanted) {
         let listed = blocks.len();
         let missing = wanted - listed;
-        let others = ranked(Some(ranking.view()), total)
-            .filter(|block| listed == 0 || blocks.binary_search(block).is_err());
-        let others: Vec<u32> = others.take(missing).collect();
-        blocks.extend(others);
+        let ranked = ranked(Some(ranking.view()), total);
+        if listed == 0 {
+            blocks.extend(ranked.take(missing));
+        } else {
+            let others = ranked.filter(|block| blocks.binary_search(block).is_err());
+            let others: Vec<u32> = others.take(missing).collect();
+            blocks.extend(others);
+        }
         sort_distinct(&mut blocks, total);
     }
     if blocks.is_empty() {

@@ -89,12 +89,10 @@ pub struct Admitted<S> {
 impl<S, B> Service<http::Request<B>> for Admitted<S>
 where
     S: Service<http::Request<B>, Response = http::Response<Body>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
 {
     type Response = http::Response<Body>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+    type Future = Response<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -106,15 +104,58 @@ where
         } else {
             match self.admission.enter() {
                 Ok(permit) => Some(permit),
-                Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
+                Err(status) => {
+                    return Response::Refused {
+                        status: Some(status),
+                    };
+                }
             }
         };
-        let response = self.inner.call(request);
-        Box::pin(async move {
-            let response = response.await;
-            drop(permit);
-            response
-        })
+        Response::Admitted {
+            response: self.inner.call(request),
+            permit,
+        }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A call under way with its permit, or its refusal.
+    #[project = ResponseProjection]
+    #[derive(Debug)]
+    pub enum Response<F> {
+        Admitted {
+            #[pin]
+            response: F,
+            permit: Option<Permit>,
+        },
+        Refused {
+            status: Option<Status>,
+        },
+    }
+}
+
+impl<F, E> Future for Response<F>
+where
+    F: Future<Output = Result<http::Response<Body>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        match self.project() {
+            ResponseProjection::Admitted { response, permit } => {
+                let answered = response.poll(context);
+                if answered.is_ready() {
+                    drop(permit.take());
+                }
+                answered
+            }
+            ResponseProjection::Refused { status } => {
+                let status = status
+                    .take()
+                    .expect("a finished future is not polled again");
+                Poll::Ready(Ok(status.into_http()))
+            }
+        }
     }
 }
 

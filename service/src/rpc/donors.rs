@@ -87,7 +87,7 @@ impl Donors for DonorsService {
     ) -> Result<Response<v1::AnnounceOwnerResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
-        deadline.check(&core.clock)?;
+        deadline.check()?;
         let (key, generation, ttl_ms) = convert::donors::announcement(request.into_inner())?;
         let now_ms = core.clock.now_ms();
         let until_ms = now_ms + u64::from(ttl_ms);
@@ -119,7 +119,7 @@ impl Donors for DonorsService {
     ) -> Result<Response<v1::RegisterDonorResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
-        deadline.check(&core.clock)?;
+        deadline.check()?;
         let donor = convert::donors::registration(request.into_inner(), core.clock.now_ms())?;
         let pending = core
             .writes

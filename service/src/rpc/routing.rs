@@ -29,7 +29,7 @@ impl Routing for RoutingService {
         request: Request<v1::GetManifestRequest>,
     ) -> Result<Response<v1::GetManifestResponse>, Status> {
         let deadline = self.0.deadline(request.metadata());
-        answer(&self.0, &request.into_inner(), deadline)
+        answer(&self.0, request.into_inner(), deadline)
             .await
             .map(Response::new)
     }
@@ -52,7 +52,7 @@ impl Routing for RoutingService {
                 let given = match core.admission.enter() {
                     Ok(_permit) => {
                         let deadline = core.message_deadline();
-                        answer(&core, &request.unwrap_or_default(), deadline).await
+                        answer(&core, request.unwrap_or_default(), deadline).await
                     }
                     Err(status) => Err(status),
                 };
@@ -142,7 +142,7 @@ impl Routing for RoutingService {
     ) -> Result<Response<v1::DeletePriorResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
-        deadline.check(&core.clock)?;
+        deadline.check()?;
         let key = key(request.into_inner().key)?;
         let priors = Arc::clone(&core.priors);
         let (reply, done) = tokio::sync::oneshot::channel();
@@ -186,46 +186,91 @@ impl Routing for RoutingService {
     }
 }
 
-// Converts, answers, records, converts back; waits only for a prior's per-head rankings.
+// Answers at once, but for the first use of a prior's per-head rankings. That way is boxed: every
+// other call would carry its state, and allocations of that size are the slow ones.
 async fn answer(
     core: &Arc<Core>,
-    request: &v1::GetManifestRequest,
+    request: v1::GetManifestRequest,
     deadline: Deadline,
 ) -> Result<v1::GetManifestResponse, Status> {
-    let given = given(core, request, deadline).await;
-    match &given {
-        Ok(_) => core.metrics.manifests.inc(),
-        Err(status) if status.code() == Code::NotFound => core.metrics.manifest_misses.inc(),
-        Err(_) => core.metrics.manifest_errors.inc(),
-    };
-    given
+    match given(core, &request, &deadline) {
+        Given::Answer(answer) => answer,
+        Given::LoadFirst(prior) => {
+            let later = answer_after_load(Arc::clone(core), request, prior, deadline);
+            Box::pin(later).await
+        }
+    }
 }
 
-async fn given(
-    core: &Arc<Core>,
-    request: &v1::GetManifestRequest,
+async fn answer_after_load(
+    core: Arc<Core>,
+    request: v1::GetManifestRequest,
+    prior: Arc<Prior>,
     deadline: Deadline,
 ) -> Result<v1::GetManifestResponse, Status> {
-    deadline.check(&core.clock)?;
-    let (query, ttl_ms) = convert::routing::query(request, core.limits.lease_ttl_ms)?;
-    let manifest = match get_manifest(&core.priors, &query) {
-        Err(ManifestError::LoadPerHead(prior)) => {
-            load_per_head(core, prior, deadline).await?;
-            get_manifest(&core.priors, &query)
+    load_per_head(&core, prior, deadline).await?;
+    match given(&core, &request, &deadline) {
+        Given::Answer(answer) => answer,
+        Given::LoadFirst(_) => Err(Status::unavailable("the prior was replaced meanwhile")),
+    }
+}
+
+enum Given {
+    Answer(Result<v1::GetManifestResponse, Status>),
+    LoadFirst(Arc<Prior>),
+}
+
+// Converts, answers, records, converts back.
+fn given(core: &Core, request: &v1::GetManifestRequest, deadline: &Deadline) -> Given {
+    let metrics = &core.metrics;
+    match manifest(core, request, deadline) {
+        Ok(manifest) => {
+            metrics.manifests.inc();
+            Given::Answer(Ok(manifest))
         }
-        other => other,
-    };
-    let manifest = manifest.map_err(|error| status::manifest(&error))?;
-    let now_ms = core.clock.now_ms();
+        Err(Refusal::LoadFirst(prior)) => Given::LoadFirst(prior),
+        Err(Refusal::Status(status)) => {
+            let is_miss = status.code() == Code::NotFound;
+            let counter = if is_miss {
+                &metrics.manifest_misses
+            } else {
+                &metrics.manifest_errors
+            };
+            counter.inc();
+            Given::Answer(Err(status))
+        }
+    }
+}
+
+enum Refusal {
+    Status(Status),
+    LoadFirst(Arc<Prior>),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Refusal {
+        Refusal::Status(status)
+    }
+}
+
+fn manifest(
+    core: &Core,
+    request: &v1::GetManifestRequest,
+    deadline: &Deadline,
+) -> Result<v1::GetManifestResponse, Refusal> {
+    deadline.check()?;
+    let (query, ttl_ms) = convert::routing::query(request, core.limits.lease_ttl_ms)?;
+    let manifest = get_manifest(&core.priors, &query).map_err(|error| match error {
+        ManifestError::LoadPerHead(prior) => Refusal::LoadFirst(prior),
+        other => Refusal::Status(status::manifest(&other)),
+    })?;
     let generation = manifest.prior.as_ref().map_or(0, |prior| prior.generation);
-    let token = core.manifest_leases.issue(now_ms, ttl_ms, generation);
+    let token = core
+        .manifest_leases
+        .issue(deadline.began_ms, ttl_ms, generation);
+    let lease = convert::routing::lease(&token, deadline.began_ms, ttl_ms);
     let ignored_query = request.query.is_some() || request.query_tokens.is_some();
-    Ok(convert::routing::manifest(
-        manifest,
-        &token,
-        (now_ms, ttl_ms),
-        ignored_query,
-    ))
+    Ok(convert::routing::manifest(manifest, lease, ignored_query))
 }
 
 async fn load_per_head(

@@ -62,12 +62,21 @@ pub fn query(
     Ok((query, lease))
 }
 
+/// A manifest's lease on the wire.
+#[must_use]
+pub fn lease(token: &ManifestToken, now_ms: u64, ttl_ms: u32) -> v1::Lease {
+    v1::Lease {
+        id: Bytes::copy_from_slice(token.as_ref()),
+        ttl_ms,
+        deadline_unix_ms: now_ms.saturating_add(u64::from(ttl_ms)),
+    }
+}
+
 /// The answer on the wire, with its lease.
 #[must_use]
 pub fn manifest(
     manifest: Manifest,
-    token: &ManifestToken,
-    (now_ms, ttl_ms): (u64, u32),
+    lease: v1::Lease,
     ignored_query: bool,
 ) -> v1::GetManifestResponse {
     let Manifest {
@@ -117,11 +126,7 @@ pub fn manifest(
         repair: prior
             .and_then(|prior| prior.repair.as_ref())
             .map(repair_to_wire),
-        lease: Some(v1::Lease {
-            id: Bytes::copy_from_slice(token.as_ref()),
-            ttl_ms,
-            deadline_unix_ms: now_ms.saturating_add(u64::from(ttl_ms)),
-        }),
+        lease: Some(lease),
         provenance: provenance.into(),
         reason: reason.into(),
         per_head,
