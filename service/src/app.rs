@@ -318,7 +318,7 @@ fn open(
     } = donors;
     let writer = supervisor.thread("donor-writer", move || writer.run());
     let metrics = Metrics::new(store.epoch());
-    let mut key = [0_u8; 32];
+    let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)

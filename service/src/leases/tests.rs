@@ -166,7 +166,7 @@ fn the_kind_is_told_by_the_first_byte() {
     let scene = Scene::new(1);
     let id = scene.acquire(0).unwrap();
     assert_eq!(LeaseKind::of(id.as_ref()), Some(LeaseKind::Donor));
-    let token = ManifestLeases::new(1, [0; 32]).issue(0, 1, 0);
+    let token = ManifestLeases::new(1, [0; 16]).issue(0, 1, 0);
     assert_eq!(LeaseKind::of(token.as_ref()), Some(LeaseKind::Manifest));
     assert_eq!(
         scene.table.validate(0, token.as_ref(), None),

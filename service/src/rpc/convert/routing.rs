@@ -5,13 +5,14 @@ use kvatlas_kernels::Pooling;
 use kvatlas_proto::v1;
 use tonic::Status;
 
-use super::{invalid, ttl};
+use super::{check_length, invalid, ttl};
 use crate::{
     leases::ManifestToken,
     routing::{
         import::Format,
         manifest::{Manifest, ManifestQuery, Provenance, Reason},
         prior::{Prior, Repair},
+        priors::{ALGORITHM_BYTES_MAX, PREFIX_HASH_BYTES_MAX, QUERY_HASH_BYTES_MAX},
     },
 };
 
@@ -167,6 +168,10 @@ pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<Uploa
         Ok(v1::Pooling::Max) => Pooling::Max,
         Err(_) => return Err(invalid("pooling", format!("{pooling} is not a pooling"))),
     };
+    // Before the file comes rather than after it.
+    check_length("prefix_hash", &prefix_hash, 1, PREFIX_HASH_BYTES_MAX)?;
+    check_length("query_hash", &query_hash, 0, QUERY_HASH_BYTES_MAX)?;
+    check_length("algorithm", &algorithm, 0, ALGORITHM_BYTES_MAX)?;
     if size_bytes > bytes_max {
         return Err(invalid(
             "size_bytes",
