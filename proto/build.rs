@@ -32,6 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // Zero-copy: the field keeps a reference into the receive buffer.
         .bytes(".kvatlas.v1")
+        // Rare and large: inline they would make every manifest call's future larger than a
+        // kilobyte, and allocations of that size are the slow ones.
+        .boxed(".kvatlas.v1.GetManifestRequest.query")
+        .boxed(".kvatlas.v1.GetManifestRequest.query_tokens")
+        .boxed(".kvatlas.v1.GetManifestResponse.per_head")
         .compile_fds(descriptors)?;
     Ok(())
 }

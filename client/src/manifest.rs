@@ -103,8 +103,8 @@ impl ManifestQuery {
             fallback_policy: self.fallback_policy.clone(),
             allow_fallback: self.allow_fallback,
             lease_ttl_ms: self.lease_ttl_ms,
-            query: self.query.clone(),
-            query_tokens: self.query_tokens.clone(),
+            query: self.query.clone().map(Box::new),
+            query_tokens: self.query_tokens.clone().map(Box::new),
         }
     }
 }
@@ -142,7 +142,7 @@ fn checked(wire: v1::GetManifestResponse, sent: Instant) -> Result<Manifest, &'s
     let blocks = match per_head {
         None => BlockSet::Uniform(block_indices),
         Some(_) if !block_indices.is_empty() => return Err("blocks both per head and for all"),
-        Some(per_head) => BlockSet::PerHead(per_head),
+        Some(per_head) => BlockSet::PerHead(*per_head),
     };
     check_blocks(&blocks, effective_k, total_blocks)?;
     Ok(Manifest {

@@ -82,11 +82,11 @@ pub struct ManifestArgs {
     pub rate: Option<f64>,
 
     /// Rounds; in each of them the empty call, the unary call and the stream take turns.
-    #[arg(long, default_value_t = 5, value_parser = bounded(1, 1000), value_name = "N")]
+    #[arg(long, default_value_t = 15, value_parser = bounded(1, 1000), value_name = "N")]
     pub rounds: usize,
 
     /// Length of a turn.
-    #[arg(long, default_value_t = 2000, value_parser = bounded(10, 600_000), value_name = "MS")]
+    #[arg(long, default_value_t = 800, value_parser = bounded(10, 600_000), value_name = "MS")]
     pub turn_ms: usize,
 }
 

@@ -52,14 +52,14 @@ async fn a_manifest_that_contradicts_itself_is_malformed() {
         |manifest| manifest.block_indices = vec![3],
         |manifest| manifest.effective_k = 0,
         |manifest| manifest.lease = None,
-        |manifest| manifest.per_head = Some(v1::PerHeadBlocks::default()),
+        |manifest| manifest.per_head = Some(Box::default()),
         |manifest| {
             manifest.block_indices.clear();
-            manifest.per_head = Some(per_head(vec![1, 2, 4, 3]));
+            manifest.per_head = Some(Box::new(per_head(vec![1, 2, 4, 3])));
         },
         |manifest| {
             manifest.block_indices.clear();
-            manifest.per_head = Some(per_head(vec![1, 2, 3]));
+            manifest.per_head = Some(Box::new(per_head(vec![1, 2, 3])));
         },
     ];
     for (number, lie) in lies.iter().enumerate() {
@@ -77,7 +77,7 @@ async fn a_manifest_that_contradicts_itself_is_malformed() {
 async fn each_head_has_its_own_order() {
     let mut answer = manifest();
     answer.block_indices.clear();
-    answer.per_head = Some(per_head(vec![5, 7, 0, 1]));
+    answer.per_head = Some(Box::new(per_head(vec![5, 7, 0, 1])));
     let manifest = ask(Script::Manifest(Box::new(answer))).await;
     let expected = BlockSet::PerHead(per_head(vec![5, 7, 0, 1]));
     assert_eq!(manifest.unwrap().unwrap().blocks, expected);

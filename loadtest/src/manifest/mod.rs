@@ -26,8 +26,8 @@ use calls::{EchoCaller, stream_loop};
 const WARM_UP: Duration = Duration::from_millis(500);
 const RANDOM_PRIORS: u64 = 1;
 
-/// What `manifest --json` prints. Rates and p50 are medians over the rounds, so that one disturbed
-/// round changes little; p99 is of all calls.
+/// What `manifest --json` prints. Rates, p50 and ratios are medians over the rounds, so that one
+/// disturbed round changes little; p99 is of all calls.
 #[derive(Debug, Serialize)]
 pub struct ManifestReport {
     pub rps: f64,
@@ -102,19 +102,16 @@ impl ManifestReport {
                 total.then(slice.clone());
             }
         }
-        let rate = |which: usize| {
-            let rates: Vec<f64> = rounds
-                .iter()
-                .map(|round| round[which].per_second())
-                .collect();
-            median(&rates)
+        let over_rounds = |value: &dyn Fn(&[Slice; 3]) -> f64| {
+            let values: Vec<f64> = rounds.iter().map(value).collect();
+            median(&values)
         };
-        let p50 = |which: usize| {
-            let middles = rounds
-                .iter()
-                .map(|round| round[which].round_trip.quantile_us(0.5));
-            median(&middles.collect::<Vec<f64>>())
-        };
+        let middle = |slice: &Slice| slice.round_trip.quantile_us(0.5);
+        let rate = |which: usize| over_rounds(&|round| round[which].per_second());
+        let p50 = |which: usize| over_rounds(&|round| middle(&round[which]));
+        // Of neighbouring turns: what slows the machine down for a while slows both.
+        let of_echo =
+            |which: usize| over_rounds(&|round| round[which].per_second() / round[0].per_second());
         let p99 = |which: usize| all[which].round_trip.quantile_us(0.99);
         Self {
             rps: rate(1),
@@ -124,9 +121,9 @@ impl ManifestReport {
             echo_rps: rate(0),
             echo_p50_us: p50(0),
             echo_p99_us: p99(0),
-            rps_ratio: rate(1) / rate(0),
-            p50_ratio: p50(1) / p50(0),
-            stream_ratio: rate(2) / rate(0),
+            rps_ratio: of_echo(1),
+            p50_ratio: over_rounds(&|round| middle(&round[1]) / middle(&round[0])),
+            stream_ratio: of_echo(2),
             stream_p50_us: p50(2),
             stream_p99_us: p99(2),
             import_ms_p50: median(import_ms),
@@ -184,7 +181,7 @@ impl ManifestReport {
             table.row([
                 name.to_owned(),
                 format!("{rps:.0}"),
-                format!("{:.3}", rps / self.echo_rps),
+                format!("{:.3}", [1.0, self.rps_ratio, self.stream_ratio][which]),
                 format!("{:.0}", rates.clone().fold(f64::INFINITY, f64::min)),
                 format!("{:.0}", rates.fold(0.0, f64::max)),
                 format!("{p50_us:.0}"),
@@ -195,7 +192,7 @@ impl ManifestReport {
         format!(
             "{}p50 of GetManifest against the echo's: {:.3}\n\
              prior import: median {:.1} ms, longest {:.1} ms\n\
-             calls/s and p50: median of {} rounds; least and most calls/s of one; p99: of all calls\n",
+             calls/s, p50 and ratios: median of {} rounds; least and most: of one; p99: of all\n",
             table.render(),
             self.p50_ratio,
             self.import_ms_p50,

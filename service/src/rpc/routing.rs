@@ -29,9 +29,13 @@ impl Routing for RoutingService {
         request: Request<v1::GetManifestRequest>,
     ) -> Result<Response<v1::GetManifestResponse>, Status> {
         let deadline = self.0.deadline(request.metadata());
-        answer(&self.0, request.into_inner(), deadline)
-            .await
-            .map(Response::new)
+        let request = request.into_inner();
+        match given(&self.0, &request, &deadline) {
+            Given::Answer(answer) => answer.map(Response::new),
+            Given::LoadFirst(prior) => answer_after_load(&self.0, request, prior, deadline)
+                .await
+                .map(Response::new),
+        }
     }
 
     type GetManifestsStream =
@@ -52,7 +56,13 @@ impl Routing for RoutingService {
                 let given = match core.admission.enter() {
                     Ok(_permit) => {
                         let deadline = core.message_deadline();
-                        answer(&core, request.unwrap_or_default(), deadline).await
+                        let request = request.unwrap_or_default();
+                        match given(&core, &request, &deadline) {
+                            Given::Answer(answer) => answer,
+                            Given::LoadFirst(prior) => {
+                                answer_after_load(&core, request, prior, deadline).await
+                            }
+                        }
                     }
                     Err(status) => Err(status),
                 };
@@ -186,33 +196,22 @@ impl Routing for RoutingService {
     }
 }
 
-// Answers at once, but for the first use of a prior's per-head rankings. That way is boxed: every
-// other call would carry its state, and allocations of that size are the slow ones.
-async fn answer(
+// The one way to wait, on a prior's per-head rankings at their first use. It is boxed: every other
+// call would carry its state.
+fn answer_after_load(
     core: &Arc<Core>,
-    request: v1::GetManifestRequest,
-    deadline: Deadline,
-) -> Result<v1::GetManifestResponse, Status> {
-    match given(core, &request, &deadline) {
-        Given::Answer(answer) => answer,
-        Given::LoadFirst(prior) => {
-            let later = answer_after_load(Arc::clone(core), request, prior, deadline);
-            Box::pin(later).await
-        }
-    }
-}
-
-async fn answer_after_load(
-    core: Arc<Core>,
     request: v1::GetManifestRequest,
     prior: Arc<Prior>,
     deadline: Deadline,
-) -> Result<v1::GetManifestResponse, Status> {
-    load_per_head(&core, prior, deadline).await?;
-    match given(&core, &request, &deadline) {
-        Given::Answer(answer) => answer,
-        Given::LoadFirst(_) => Err(Status::unavailable("the prior was replaced meanwhile")),
-    }
+) -> Pin<Box<dyn Future<Output = Result<v1::GetManifestResponse, Status>> + Send>> {
+    let core = Arc::clone(core);
+    Box::pin(async move {
+        load_per_head(&core, prior, deadline).await?;
+        match given(&core, &request, &deadline) {
+            Given::Answer(answer) => answer,
+            Given::LoadFirst(_) => Err(Status::unavailable("the prior was replaced meanwhile")),
+        }
+    })
 }
 
 enum Given {
@@ -260,10 +259,11 @@ fn manifest(
 ) -> Result<v1::GetManifestResponse, Refusal> {
     deadline.check()?;
     let (query, ttl_ms) = convert::routing::query(request, core.limits.lease_ttl_ms)?;
-    let manifest = get_manifest(&core.priors, &query).map_err(|error| match error {
-        ManifestError::LoadPerHead(prior) => Refusal::LoadFirst(prior),
-        other => Refusal::Status(status::manifest(&other)),
-    })?;
+    let manifest = match get_manifest(&core.priors, &query) {
+        Ok(manifest) => manifest,
+        Err(ManifestError::LoadPerHead(prior)) => return Err(Refusal::LoadFirst(prior)),
+        Err(error) => return Err(status::manifest(&error).into()),
+    };
     let generation = manifest.prior.as_ref().map_or(0, |prior| prior.generation);
     let token = core
         .manifest_leases

@@ -94,11 +94,11 @@ pub fn manifest(
         None => (blocks, None),
         Some((layers, kv_heads)) => (
             Vec::new(),
-            Some(v1::PerHeadBlocks {
+            Some(Box::new(v1::PerHeadBlocks {
                 layers,
                 kv_heads,
                 block_indices: blocks,
-            }),
+            })),
         ),
     };
     let provenance = match provenance {
