@@ -130,6 +130,29 @@ pub(super) fn ranked(ranking: Option<RankingView<'_>>, total: u32) -> impl Itera
         .chain(unscored)
 }
 
+/// Appends the best blocks that `keep` accepts, in the order of [`ranked`], until `blocks` has
+/// `length` of them or there are no more.
+pub(super) fn append_best(
+    (ranking, total): (Option<RankingView<'_>>, u32),
+    blocks: &mut Vec<u32>,
+    length: usize,
+    keep: impl Fn(u32) -> bool,
+) {
+    if blocks.len() >= length {
+        return;
+    }
+    if let Some(ranking) = ranking {
+        ranking.append_best(blocks, length, |block| block < total && keep(block));
+    }
+    let known = ranking.map_or(0, |ranking| ranking.len());
+    let unscored = u32::try_from(known).unwrap_or(total)..total;
+    blocks.extend(
+        unscored
+            .filter(|&block| keep(block))
+            .take(length - blocks.len()),
+    );
+}
+
 /// Sorts distinct blocks below `total`. Where they are dense, reading them off a bitmap takes a
 /// fraction of the comparisons' time.
 pub(super) fn sort_distinct(blocks: &mut [u32], total: u32) {

@@ -202,37 +202,64 @@ impl Policy {
 }
 
 /// The canonical spelling: parsing it gives the same policy.
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
-            Self::TopK | Self::Recency | Self::PerHead => f.write_str(name),
+impl Policy {
+    /// The canonical tag. Built by hand: every manifest carries one, and the formatting machinery
+    /// costs more than choosing the blocks.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        let mut tag = String::with_capacity(32);
+        match *self {
+            Self::TopK | Self::Recency | Self::PerHead => tag.push_str(self.name()),
             Self::AnchorRecentMiddle {
                 anchor,
                 recent,
                 middle,
             } => {
-                write!(f, "A{anchor}R{recent}K{middle}")
+                for (letter, number) in [('A', anchor), ('R', recent), ('K', middle)] {
+                    tag.push(letter);
+                    push_number(&mut tag, u64::from(number));
+                }
             }
             Self::Hybrid { anchor, recent } | Self::AnchorRecencySpread { anchor, recent } => {
-                write!(f, "{name}:{anchor},{recent}")
+                self.push_arguments(&mut tag, &[anchor.into(), recent.into()]);
             }
             Self::RandomMiddle {
                 anchor,
                 recent,
                 seed,
-            } => {
-                write!(f, "{name}:{anchor},{recent},{seed}")
-            }
+            } => self.push_arguments(&mut tag, &[anchor.into(), recent.into(), seed]),
             Self::SegmentQuota {
                 anchor,
                 recent,
                 segments,
             } => {
-                write!(f, "{name}:{anchor},{recent},{segments}")
+                self.push_arguments(&mut tag, &[anchor.into(), recent.into(), segments.into()]);
             }
         }
+        tag
     }
+
+    fn push_arguments(&self, tag: &mut String, numbers: &[u64]) {
+        tag.push_str(self.name());
+        for (index, number) in numbers.iter().enumerate() {
+            tag.push(if index == 0 { ':' } else { ',' });
+            push_number(tag, *number);
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.tag())
+    }
+}
+
+fn push_number(tag: &mut String, number: u64) {
+    if number >= 10 {
+        push_number(tag, number / 10);
+    }
+    let digit = u8::try_from(number % 10).unwrap_or(0);
+    tag.push(char::from(b'0' + digit));
 }
 
 /// A tag of the form `name` or `name:arguments`.

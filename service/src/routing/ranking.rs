@@ -103,6 +103,35 @@ impl<'a> RankingView<'a> {
         self.bytes.is_empty()
     }
 
+    /// Appends the best blocks that `keep` accepts, until `blocks` has `length` of them. A loop
+    /// rather than adapters over [`RankingView::iter`]: every manifest runs it.
+    pub(super) fn append_best(
+        &self,
+        blocks: &mut Vec<u32>,
+        length: usize,
+        keep: impl Fn(u32) -> bool,
+    ) {
+        let mut offer = |block: u32| {
+            if keep(block) {
+                blocks.push(block);
+            }
+            blocks.len() >= length
+        };
+        if self.wide {
+            for &four in self.bytes.as_chunks().0 {
+                if offer(u32::from_le_bytes(four)) {
+                    return;
+                }
+            }
+        } else {
+            for &two in self.bytes.as_chunks().0 {
+                if offer(u32::from(u16::from_le_bytes(two))) {
+                    return;
+                }
+            }
+        }
+    }
+
     /// Block indices, best first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         let none: &[u8] = &[];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::middle::{Span, draw, fill_segments, ranked, sort_distinct, spread};
+use super::middle::{Span, append_best, draw, fill_segments, ranked, sort_distinct, spread};
 use super::policy::{BLOCKS_MAX, Needs, Policy};
 use super::ranking::{Ranking, RankingView};
 
@@ -186,8 +186,10 @@ pub fn resolve(
         Policy::Recency => (total - budget..total).collect(),
         Policy::Hybrid { .. } => span.with_middle(|_| {}),
         Policy::AnchorRecentMiddle { .. } => span.with_middle(|blocks| {
-            let best = ranked(ranking, total).filter(|&block| span.is_middle(block));
-            blocks.extend(best.take(span.wanted()));
+            let length = blocks.len() + span.wanted();
+            append_best((ranking, total), blocks, length, |block| {
+                span.is_middle(block)
+            });
         }),
         Policy::AnchorRecencySpread { .. } => span.with_middle(|blocks| spread(&span, blocks)),
         Policy::RandomMiddle { seed, .. } => span.with_middle(|blocks| draw(&span, seed, blocks)),
@@ -340,13 +342,13 @@ fn top_k(prior: &PriorBlocks, budget: u32, total: u32) -> Result<Resolved, Resol
     }
     if let Some(ranking) = prior.ranking.as_ref().filter(|_| blocks.len() < wanted) {
         let listed = blocks.len();
-        let missing = wanted - listed;
-        let ranked = ranked(Some(ranking.view()), total);
+        let scored = (Some(ranking.view()), total);
         if listed == 0 {
-            blocks.extend(ranked.take(missing));
+            append_best(scored, &mut blocks, wanted, |_| true);
         } else {
-            let others = ranked.filter(|block| blocks.binary_search(block).is_err());
-            let others: Vec<u32> = others.take(missing).collect();
+            let mut others = Vec::with_capacity(wanted - listed);
+            let is_new = |block: u32| blocks.binary_search(&block).is_err();
+            append_best(scored, &mut others, wanted - listed, is_new);
             blocks.extend(others);
         }
         sort_distinct(&mut blocks, total);

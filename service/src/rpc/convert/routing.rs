@@ -122,7 +122,7 @@ pub fn manifest(
         algorithm: prior
             .map(|prior| prior.key.algorithm.to_string())
             .unwrap_or_default(),
-        policy: policy.to_string(),
+        policy: policy.tag(),
         prior_generation: prior.map_or(0, |prior| prior.generation),
         repair: prior
             .and_then(|prior| prior.repair.as_ref())

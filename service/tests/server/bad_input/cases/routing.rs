@@ -101,17 +101,17 @@ pub(crate) fn manifests() -> Vec<Case> {
         coded(
             Code::Unimplemented,
             "query vectors",
-            manifest(|it| it.query = Some(v1::QueryVectors::default())),
+            manifest(|it| it.query = Some(Box::default())),
             ["query:"],
         ),
         coded(
             Code::Unimplemented,
             "query tokens",
             manifest(|it| {
-                it.query_tokens = Some(v1::QueryTokens {
+                it.query_tokens = Some(Box::new(v1::QueryTokens {
                     encoder: secret(20),
                     ..Default::default()
-                });
+                }));
             }),
             ["query_tokens:"],
         ),
