@@ -1,15 +1,11 @@
 //! The ceiling: a unary call that carries an empty message and does nothing.
 
-use std::{convert::Infallible, net::SocketAddr};
+use std::net::SocketAddr;
 
 use tonic::{
     Request, Response, Status,
-    body::Body as GrpcBody,
-    codegen::{Body, BoxFuture, Context, Poll, Service, StdError, http},
-    server::{NamedService, UnaryService},
     transport::{Server, server::TcpIncoming},
 };
-use tonic_prost::ProstCodec;
 
 use crate::{
     child::Ready,
@@ -22,9 +18,19 @@ pub const PATH: &str = "/kvatlas.loadtest.Echo/Echo";
 /// One worker beats two on two cores, so the ceiling has one as the service has.
 const WORKERS: usize = 1;
 
-/// Nothing.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct Empty {}
+#[expect(
+    unreachable_pub,
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    reason = "generated"
+)]
+mod generated {
+    tonic::include_proto!("kvatlas.loadtest");
+}
+
+pub use generated::Empty;
+use generated::echo_server::{Echo, EchoServer};
 
 /// Serves the echo on a free port until the process ends; says where on standard output.
 ///
@@ -42,7 +48,7 @@ pub fn serve() -> Result<(), LoadtestError> {
         Server::builder()
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .add_service(Echo)
+            .add_service(EchoServer::new(Answer))
             .serve_with_incoming(incoming)
             .await?;
         Ok(())
@@ -50,41 +56,11 @@ pub fn serve() -> Result<(), LoadtestError> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Echo;
-
-impl NamedService for Echo {
-    const NAME: &'static str = "kvatlas.loadtest.Echo";
-}
-
-/// What the generated server of a one-method service looks like.
-impl<B> Service<http::Request<B>> for Echo
-where
-    B: Body + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
-{
-    type Response = http::Response<GrpcBody>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Self::Error>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        Box::pin(async move {
-            let codec = ProstCodec::<Empty, Empty>::default();
-            Ok(tonic::server::Grpc::new(codec).unary(Answer, request).await)
-        })
-    }
-}
-
 struct Answer;
 
-impl UnaryService<Empty> for Answer {
-    type Response = Empty;
-    type Future = std::future::Ready<Result<Response<Empty>, Status>>;
-
-    fn call(&mut self, request: Request<Empty>) -> Self::Future {
-        std::future::ready(Ok(Response::new(request.into_inner())))
+#[tonic::async_trait]
+impl Echo for Answer {
+    async fn echo(&self, request: Request<Empty>) -> Result<Response<Empty>, Status> {
+        Ok(Response::new(request.into_inner()))
     }
 }
