@@ -3,19 +3,15 @@
 use std::{
     io::{self, Write},
     net::SocketAddr,
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::{
-    net::UnixListener,
     signal::unix::SignalKind,
     sync::{Semaphore, watch},
 };
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
@@ -28,6 +24,7 @@ use crate::{
         writes::Capacity,
     },
     leases::{DonorLeases, ManifestLeases},
+    listen::Listener,
     routing::priors::Priors,
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
@@ -39,11 +36,6 @@ use crate::{
     },
 };
 
-/// HTTP/2 windows. Adaptive ones trip h2's flood guard at a few hundred concurrent small replies.
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-/// Calls in flight of one connection.
-const STREAMS_MAX: u32 = 1024;
 /// Prior imports at a time, and how many may wait.
 const IMPORTERS: usize = 1;
 const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
@@ -203,8 +195,17 @@ fn run(
     on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(args.runtime_workers())
+    let workers = args.runtime_workers();
+    let mut builder = if workers == 1 {
+        // Its queue is first in, first out: a connection that an answer wakes comes after the other
+        // answers that are ready, and one write carries them all. The other scheduler would poll
+        // it next, and write each answer alone.
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    let runtime = builder
+        .worker_threads(workers)
         .thread_name("kvatlas-call")
         .enable_all()
         .build()
@@ -232,18 +233,21 @@ async fn live(
     let listeners: Vec<_> = args
         .listen
         .iter()
-        .map(Listener::bind)
+        .map(|address| Listener::bind(address).map_err(|error| listen_error(address, error)))
         .collect::<Result<_, _>>()?;
     let bound = Bound {
         grpc: listeners
             .iter()
-            .map(Listener::address)
+            .map(|listener| {
+                listener
+                    .address()
+                    .map_err(|error| listen_error("tcp", error))
+            })
             .collect::<Result<_, _>>()?,
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let parts = open(args, &supervisor, &stage_seen)?;
-    let Parts { core, writer } = parts;
+    let Parts { core, writer } = open_aside(args, &supervisor, &stage_seen).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -292,6 +296,22 @@ async fn live(
 struct Parts {
     core: Arc<Core>,
     writer: std::thread::JoinHandle<()>,
+}
+
+// On a thread of its own: /healthz answers "starting" meanwhile.
+async fn open_aside(
+    args: &ServeArgs,
+    supervisor: &Supervisor,
+    stage: &watch::Receiver<Stage>,
+) -> Result<Parts, AppError> {
+    let (reply, opened) = tokio::sync::oneshot::channel();
+    let (args, stage, supervisor_there) = (args.clone(), stage.clone(), supervisor.clone());
+    let open = move || {
+        // The server that asked may be stopping already.
+        let _gone = reply.send(open(&args, &supervisor_there, &stage));
+    };
+    supervisor.thread("open", open).map_err(AppError::Thread)?;
+    opened.await.map_err(|_| AppError::WorkerDied("open"))?
 }
 
 fn open(
@@ -417,75 +437,6 @@ fn mode(mode: ServeMode) -> Mode {
         ServeMode::DiscoveryOnly => Mode::DiscoveryOnly,
         ServeMode::Materialize => Mode::Materialize,
         ServeMode::Disabled => Mode::Disabled,
-    }
-}
-
-enum Listener {
-    Tcp(TcpIncoming),
-    Unix(UnixListener, PathBuf),
-}
-
-impl Listener {
-    fn bind(address: &ListenAddress) -> Result<Listener, AppError> {
-        match address {
-            // With an incoming of one's own, the server's nodelay setting is not used.
-            ListenAddress::Tcp(socket) => TcpIncoming::bind(*socket)
-                .map(|incoming| Listener::Tcp(incoming.with_nodelay(Some(true))))
-                .map_err(|error| listen_error(socket, error)),
-            ListenAddress::Unix(path) => {
-                remove_dead_socket(path);
-                let listener =
-                    UnixListener::bind(path).map_err(|error| listen_error(address, error))?;
-                Ok(Listener::Unix(listener, path.clone()))
-            }
-        }
-    }
-
-    fn address(&self) -> Result<ListenAddress, AppError> {
-        match self {
-            Listener::Tcp(incoming) => incoming
-                .local_addr()
-                .map(ListenAddress::Tcp)
-                .map_err(|error| listen_error("tcp", error)),
-            Listener::Unix(_, path) => Ok(ListenAddress::Unix(path.clone())),
-        }
-    }
-
-    async fn serve(
-        self,
-        routes: tonic::service::Routes,
-        admission: Admission,
-        stage: watch::Receiver<Stage>,
-    ) -> Result<(), tonic::transport::Error> {
-        let router = Server::builder()
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .max_concurrent_streams(STREAMS_MAX)
-            .layer(admission)
-            .add_routes(routes);
-        match self {
-            Listener::Tcp(incoming) => {
-                router
-                    .serve_with_incoming_shutdown(incoming, draining(stage))
-                    .await
-            }
-            Listener::Unix(listener, path) => {
-                let incoming = UnixListenerStream::new(listener);
-                let served = router
-                    .serve_with_incoming_shutdown(incoming, draining(stage))
-                    .await;
-                remove_dead_socket(&path);
-                served
-            }
-        }
-    }
-}
-
-// A socket file that nobody answers on is left over from a server that was killed.
-fn remove_dead_socket(path: &std::path::Path) {
-    if std::os::unix::net::UnixStream::connect(path).is_err() {
-        // Nothing to remove is the usual case; what cannot be removed fails at bind.
-        let _absent = std::fs::remove_file(path);
     }
 }
 

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod donors;
 pub mod leases;
+mod listen;
 pub mod routing;
 pub mod rpc;
 pub mod store;

@@ -57,8 +57,11 @@ mod tidy {
 
     #[test]
     fn only_the_edge_knows_generated_types_and_status() {
-        // app puts the transport together; cli is a client like any other.
-        check_only_in(&["kvatlas_proto", "tonic::"], &["rpc/", "app.rs", "cli/"]);
+        // app and listen put the transport together; cli is a client like any other.
+        check_only_in(
+            &["kvatlas_proto", "tonic::"],
+            &["rpc/", "app.rs", "listen.rs", "cli/"],
+        );
     }
 
     #[test]
