@@ -56,7 +56,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (world, insert_us, prepare_us) = World::build(&pool, donors);
     writeln!(
         out,
-        "{donors} donors, {:.0} tokens each, {:.1} MB, p50: prepare {prepare_us:.1} us, insert {insert_us:.1} us",
+        "{donors} donors, {:.0} tokens each, {:.1} MB, \
+         p50: prepare {prepare_us:.1} us, insert {insert_us:.1} us",
         world
             .donors
             .iter()
@@ -125,8 +126,10 @@ fn measure(world: &World, queries: &[Query]) -> String {
     }
     let count = queries.len() as f64;
     format!(
-        "us p50 {:5.1} p99 {:6.1} max {:6.1} | least of {PASSES}: p50 {:5.1} p99 {:6.1} | right {:6.2} % exact {:6.2} % \
-         coverage/best {:.4} false {false_spans} verified {:.2} | least seeds {:.1} / {:.1} align {:.1} / {:.1}",
+        "us p50 {:5.1} p99 {:6.1} max {:6.1} | least of {PASSES}: p50 {:5.1} \
+         p99 {:6.1} | right {:6.2} % exact {:6.2} % \
+         coverage/best {:.4} false {false_spans} verified {:.2} \
+         | least seeds {:.1} / {:.1} align {:.1} / {:.1}",
         percentile(&mut first, 0.5),
         percentile(&mut first, 0.99),
         percentile(&mut first, 1.0),

@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use clap::Args;
 use kvatlas_client::{Client, Deadlines, Endpoint};
 use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{error::CliError, output, single_threaded};
 use crate::{
@@ -83,7 +84,12 @@ async fn tour(server: &RunningServer, folder: &TempDir, exit: bool) -> Result<()
     }
     let body = try_it::write_body(folder.path(), &namespace_id, &prompts)?;
     output::print(&try_it::lines(&address, &body))?;
-    tokio::signal::ctrl_c().await.map_err(CliError::Output)
+    // Either way the temporary folder goes.
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Output)?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(CliError::Output),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 /// A numbered heading with a line that says what is shown.

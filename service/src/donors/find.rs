@@ -293,7 +293,7 @@ impl Finder<'_> {
     // Nominates the best candidate, and leases it where that is allowed.
     fn conclude(&self, query: &FindQuery<'_>, judged: Vec<Judged>, mode: Mode) -> Answer {
         let Some((best, rejected)) = choose(judged) else {
-            let detail = "no donor shares a run of tokens with the prompt";
+            let detail = "no donor shares a sampled run of tokens with the prompt";
             return Answer::miss(FallbackReason::ProviderMiss, detail, mode);
         };
         let Judged {
@@ -302,7 +302,7 @@ impl Finder<'_> {
             worth,
             spans,
         } = best;
-        let outcome = match verdict {
+        let (outcome, reason, detail) = match verdict {
             Verdict::Rejected(reason, detail) => {
                 let mut answer = Answer::miss(reason, detail.clone(), mode);
                 answer.rejected.push(Rejected {
@@ -314,8 +314,8 @@ impl Finder<'_> {
                 answer.rejected.extend(rejected);
                 return answer;
             }
-            Verdict::Prefix => Outcome::Prefix,
-            Verdict::Spans => Outcome::Spans,
+            Verdict::Prefix => (Outcome::Prefix, None, String::new()),
+            Verdict::Spans(reason, detail) => (Outcome::Spans, Some(reason), detail),
         };
         let lease = match self.lease(query, &donor, outcome, mode) {
             Ok(lease) => lease,
@@ -332,14 +332,10 @@ impl Finder<'_> {
             }
         };
         self.catalog.hit(&donor);
-        let (reason, detail) = match outcome {
-            Outcome::Spans => {
-                let detail = "nothing reusable continues the exact prefix";
-                (Some(FallbackReason::NotPrefixAnchored), detail.to_owned())
-            }
-            Outcome::Prefix | Outcome::Miss => (None, String::new()),
-        };
-        let tier = worth.prefix.map_or(Tier::Verified, |prefix| prefix.tier);
+        let worst = spans.iter().map(|(_, tier)| *tier).max();
+        let tier = worth
+            .prefix
+            .map_or(worst.unwrap_or(Tier::Verified), |prefix| prefix.tier);
         Answer {
             outcome,
             reason,
@@ -425,17 +421,23 @@ struct Judged {
 }
 
 impl Judged {
-    // Best first: more that continues the prefix, else more in all; then the fresher; then the id.
+    // Best first: more that continues the prefix, else more in all; then what the engine may keep;
+    // then the fresher; then the id.
     fn rank(&self) -> impl Ord + '_ {
         use std::cmp::Reverse;
         let (class, tokens) = match self.verdict {
             Verdict::Prefix => (0, self.worth.prefix.map_or(0, |prefix| prefix.tokens)),
-            Verdict::Spans => (1, self.worth.verified_tokens),
+            Verdict::Spans(..) => (1, self.worth.verified_tokens),
             Verdict::Rejected(..) => (2, self.worth.verified_tokens),
         };
+        let tier = self
+            .worth
+            .prefix
+            .map_or(Tier::Verified, |prefix| prefix.tier);
         (
             class,
             Reverse(tokens),
+            tier,
             Reverse(self.donor.sequence),
             &self.donor.id,
         )
@@ -472,7 +474,7 @@ fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {
         .map(|judged| {
             let (reason, detail) = match judged.verdict {
                 Verdict::Rejected(reason, detail) => (reason, detail),
-                Verdict::Prefix | Verdict::Spans => (
+                Verdict::Prefix | Verdict::Spans(..) => (
                     FallbackReason::LowReuseTokens,
                     "another donor offers more".to_owned(),
                 ),

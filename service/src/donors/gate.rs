@@ -128,7 +128,8 @@ pub struct Worth {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     Prefix,
-    Spans,
+    /// The spans are worth it, and why they are no prefix.
+    Spans(FallbackReason, String),
     /// Which gate, with the limit and the measure.
     Rejected(FallbackReason, String),
 }
@@ -183,14 +184,17 @@ pub fn judge(terms: &Terms, evidence: &Evidence<'_>) -> (Verdict, Worth) {
     if terms.minimum_tier == Tier::Exact {
         return (exact_only_rejection(terms, &worth), worth);
     }
-    let reuse_ratio = share(verified_tokens, terms.prompt_tokens);
+    let reusable = reusable_in_spans(terms, evidence.spans);
     let as_spans = Worth {
         prefix: None,
-        reuse_ratio,
+        reuse_ratio: share(reusable, terms.prompt_tokens),
         ..worth
     };
-    match shortfall(terms, verified_tokens, &as_spans) {
-        None => (Verdict::Spans, as_spans),
+    match shortfall(terms, reusable, &as_spans) {
+        None => {
+            let (reason, detail) = why_not_prefix(terms, evidence);
+            (Verdict::Spans(reason, detail), as_spans)
+        }
         Some((reason, detail)) => (Verdict::Rejected(reason, detail), worth),
     }
 }
@@ -244,6 +248,35 @@ fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
         donor_offset,
         tier,
     })
+}
+
+// Verified tokens, less the one that a synchronous load leaves to compute.
+fn reusable_in_spans(terms: &Terms, spans: &[Span]) -> u32 {
+    let last = spans.iter().map(Span::target_end).max().unwrap_or(0);
+    let left = u32::from(!terms.asynchronous_load && last == terms.prompt_tokens);
+    spans.iter().map(|span| span.length).sum::<u32>() - left
+}
+
+// Why an answer is only spans: what there is at the boundary, in numbers.
+fn why_not_prefix(terms: &Terms, evidence: &Evidence<'_>) -> (FallbackReason, String) {
+    let block = terms.block_size.max(1);
+    let Some(run) = evidence.anchored else {
+        let detail = "nothing continues the exact prefix".to_owned();
+        return (FallbackReason::NotPrefixAnchored, detail);
+    };
+    if !terms.exact_prefix_tokens.is_multiple_of(block) {
+        let detail = format!(
+            "exact_prefix_tokens {} is no multiple of block_size {block}",
+            terms.exact_prefix_tokens
+        );
+        return (FallbackReason::NotBlockAligned, detail);
+    }
+    let detail = format!(
+        "{} tokens continue the exact prefix, in whole blocks {}: too few for the gates",
+        run.length,
+        prefix(terms, evidence).map_or(0, |prefix| prefix.tokens)
+    );
+    (FallbackReason::NotPrefixAnchored, detail)
 }
 
 // Whatever is exact continues the exact prefix: spans alone cannot be.
@@ -433,7 +466,7 @@ mod tests {
             identical: 0,
             exact: 0,
         });
-        assert_eq!(verdict, Verdict::Spans);
+        assert!(matches!(verdict, Verdict::Spans(..)), "{verdict:?}");
         assert_eq!((worth.verified_tokens, worth.prefix), (900, None));
     }
 
@@ -441,7 +474,7 @@ mod tests {
     fn each_gate_rejects_under_its_own_reason() {
         let reason = |case: &Case| match check(case).0 {
             Verdict::Rejected(reason, _) => reason,
-            Verdict::Prefix | Verdict::Spans => panic!("it passed"),
+            Verdict::Prefix | Verdict::Spans(..) => panic!("it passed"),
         };
         let short = Case {
             terms: terms(1024, 0),
@@ -465,7 +498,7 @@ mod tests {
         };
         assert_eq!(reason(&low_ratio), FallbackReason::LowReuseTokens);
         low_ratio.terms.gates.min_reuse_ratio = 0.4;
-        assert_eq!(check(&low_ratio).0, Verdict::Spans);
+        assert!(matches!(check(&low_ratio).0, Verdict::Spans(..)));
     }
 
     #[test]
@@ -476,13 +509,55 @@ mod tests {
             identical: 2048,
             exact: 2048,
         };
-        assert_eq!(check(&case).0, Verdict::Spans);
+        assert!(matches!(check(&case).0, Verdict::Spans(..)));
         case.terms.minimum_tier = Tier::Exact;
         let (verdict, _) = check(&case);
         assert!(matches!(
             verdict,
             Verdict::Rejected(FallbackReason::NotBlockAligned, _)
         ));
+    }
+
+    #[test]
+    fn spans_over_the_whole_prompt_leave_a_token_to_compute() {
+        let mut case = Case {
+            terms: terms(512, 0),
+            spans: vec![run(1, 0, 512)],
+            identical: 0,
+            exact: 0,
+        };
+        let (verdict, _) = check(&case);
+        assert!(matches!(
+            verdict,
+            Verdict::Rejected(FallbackReason::LowReuseTokens, _)
+        ));
+        case.terms.asynchronous_load = true;
+        assert_eq!(check(&case).0, Verdict::Prefix);
+    }
+
+    #[test]
+    fn an_answer_of_spans_says_what_there_is_at_the_boundary() {
+        let why = |prefix: u32, spans: &[Span], anchored: Option<Span>| {
+            let evidence = Evidence {
+                spans,
+                anchored,
+                identical_from_start: 0,
+                exact_tokens: 0,
+            };
+            why_not_prefix(&terms(2048, prefix), &evidence)
+        };
+        let far = run(5, 50, 900);
+        let (reason, _) = why(0, &[far], None);
+        assert_eq!(reason, FallbackReason::NotPrefixAnchored);
+        let (reason, detail) = why(0, &[far], Some(run(7, 0, 40)));
+        assert_eq!(reason, FallbackReason::NotPrefixAnchored);
+        assert!(
+            detail.starts_with("40 tokens") && detail.contains("blocks 32"),
+            "{detail}"
+        );
+        let (reason, detail) = why(100, &[far], Some(run(7, 100, 40)));
+        assert_eq!(reason, FallbackReason::NotBlockAligned);
+        assert!(detail.contains("100") && detail.contains("16"), "{detail}");
     }
 
     #[test]

@@ -81,9 +81,11 @@ fn publish(
     };
     let captured_tokens = u32::try_from(record.captured.len()).ok()?;
     catalog.advance_clock(record.sequence);
+    let owner = catalog.owners.get_or_add(&owner, 0).ok()?;
+    owner.life.know(record.owner_generation);
     let donor = Arc::new(Donor {
         id: donor_id.into(),
-        owner: catalog.owners.get_or_add(&owner, 0).ok()?,
+        owner,
         owner_generation: record.owner_generation,
         epoch: record.epoch,
         sequence: record.sequence,

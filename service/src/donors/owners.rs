@@ -32,6 +32,8 @@ pub struct Owner {
     pub life: Arc<OwnerLife>,
     /// Donors that the catalog holds of it.
     pub donors: AtomicU64,
+    /// Donors of generations below this one have been dropped.
+    pub swept_below: AtomicU64,
 }
 
 /// What an announcement did.
@@ -77,6 +79,7 @@ impl Owners {
                 key: key.clone(),
                 life: Arc::new(OwnerLife::default()),
                 donors: AtomicU64::new(0),
+                swept_below: AtomicU64::new(0),
             })
         });
         Ok(Arc::clone(owner))
@@ -106,10 +109,11 @@ impl Owners {
                 announced,
             });
         }
-        let what = if generation > announced {
-            Announced::Began
-        } else {
+        let is_swept = owner.swept_below.load(Ordering::Acquire) >= generation;
+        let what = if is_swept {
             Announced::Renewed
+        } else {
+            Announced::Began
         };
         Ok((owner, what))
     }

@@ -217,7 +217,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_tokens_survive(tokens in prop::collection::vec(any::<u32>(), 0..100), shift in 0u32..32) {
+        fn any_tokens_survive(
+            tokens in prop::collection::vec(any::<u32>(), 0..100),
+            shift in 0u32..32,
+        ) {
             check(&tokens.iter().map(|t| t >> shift).collect::<Vec<_>>());
         }
     }

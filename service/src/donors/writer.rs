@@ -134,6 +134,7 @@ impl Writer {
             let given = new.owner_generation;
             return Err(OwnerRefusal::OldGeneration { given, announced }.into());
         }
+        owner.life.know(new.owner_generation);
         let shard = self.shard(&new.namespace, stage)?;
         let key = donor_key(shard.id, &new.donor_id);
         if stage.keys.contains(&key) {

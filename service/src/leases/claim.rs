@@ -24,7 +24,16 @@ impl OwnerLife {
         true
     }
 
-    /// The highest generation that was announced; 0 before the first.
+    /// A generation is known of before it is announced, from a donor that was registered in it: a
+    /// lower one is refused from now on, and none is live until the next announcement.
+    pub fn know(&self, generation: u64) {
+        if self.generation.load(Acquire) < generation {
+            self.deadline_ms.store(0, Release);
+            self.generation.fetch_max(generation, AcqRel);
+        }
+    }
+
+    /// The highest generation that is known; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }

@@ -58,6 +58,9 @@ impl Clock {
 /// the transport, which counts as well, would end the call as CANCELLED.
 const ANSWER_EARLY_MAX: Duration = Duration::from_millis(2);
 
+/// No call is answered in less: one that has no more time left is refused without being begun.
+const ANSWER_NS_MIN: u64 = 1_000;
+
 /// When a call began, and when it must have been answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
@@ -92,7 +95,7 @@ impl Deadline {
 
     /// Refuses a call that had no time left when it began.
     pub fn check(&self) -> Result<(), Status> {
-        if self.began_ns >= self.at_ns {
+        if self.began_ns.saturating_add(ANSWER_NS_MIN) > self.at_ns {
             return Err(Status::deadline_exceeded("the call's deadline passed"));
         }
         Ok(())

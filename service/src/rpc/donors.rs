@@ -1,6 +1,10 @@
 //! The Donors service: look-ups inline, writes through the one writer.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use kvatlas_proto::v1::{self, donors_server::Donors};
 use tokio::sync::mpsc;
@@ -102,13 +106,15 @@ impl Donors for DonorsService {
             Announced::Began => {
                 let older = Removal::OlderThan(key, generation);
                 let removed = deadline.bound(core.writes.remove(older)).await?;
-                removed.map_err(|refusal| status::write(&refusal))?
+                let removed = removed.map_err(|refusal| status::write(&refusal))?;
+                owner.swept_below.fetch_max(generation, Ordering::AcqRel);
+                removed
             }
         };
         Ok(Response::new(v1::AnnounceOwnerResponse {
             epoch: core.catalog.epoch,
             dropped_donors,
-            held_donors: owner.donors.load(std::sync::atomic::Ordering::Relaxed),
+            held_donors: owner.donors.load(Ordering::Relaxed),
             ttl_ms,
         }))
     }

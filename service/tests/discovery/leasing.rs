@@ -60,13 +60,30 @@ async fn only_an_announced_owner_in_the_same_generation_can_be_leased() {
     let prompt = text(2, 900);
     harness.register("d", &prompt).await;
     check_miss(&mut harness, lookup(&prompt), FallbackReason::DonorStale).await;
-    harness.announce("worker-1", 6).await;
-    check_miss(&mut harness, lookup(&prompt), FallbackReason::DonorStale).await;
+    let late = v1::AnnounceOwnerRequest {
+        owner: crate::harness::owner("worker-1"),
+        generation: 6,
+        ttl_ms: 0,
+    };
+    for _ in 0..2 {
+        // Generation 7 is known from its donor, also after a restart.
+        let refusal = harness
+            .donors
+            .announce_owner(late.clone())
+            .await
+            .unwrap_err();
+        assert_eq!(refusal.code(), Code::FailedPrecondition);
+        harness.restart().await;
+    }
     harness.announce("worker-1", 7).await;
     let lease = leased(&mut harness, lookup(&prompt)).await;
     assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Valid);
 
-    // A new generation makes leases stale at once and drops what is older.
+    // A donor of a newer generation ends the older one; its announcement drops what is older.
+    let mut next = registration("next", &text(22, 900));
+    next.owner_generation = 8;
+    harness.register_as(next).await.unwrap();
+    assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Stale);
     assert_eq!(harness.announce("worker-1", 8).await, 1);
     assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Stale);
     check_miss(&mut harness, lookup(&prompt), FallbackReason::ProviderMiss).await;

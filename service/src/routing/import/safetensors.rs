@@ -5,7 +5,9 @@
 //! | `block_affinities` | `[layers, kv_heads, blocks]`, any float or integer type |
 //! | `kmeans_blocks_perK.<k>` | the block list for k, integers, at most one dimension |
 //! | `kmeans_blocks` | the legacy list, likewise |
-//! | `__metadata__` | `num_layers`, `num_kv_heads`, `num_blocks`, `block_size` in decimal; `prior_type` and others as they are |
+//! | `__metadata__` | numbers in decimal, others as they are |
+//!
+//! The numbers are `num_layers`, `num_kv_heads`, `num_blocks` and `block_size`.
 
 use std::collections::BTreeMap;
 

@@ -84,12 +84,6 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         let problem = format!("{segment_donors_max}, at most {SEGMENT_DONORS_MAX}");
         return Err(invalid("segment_donors_max", problem));
     }
-    if segment_donors_max > 0 {
-        let problem = "spans over several donors are not implemented in this version";
-        return Err(Status::unimplemented(format!(
-            "segment_donors_max: {problem}"
-        )));
-    }
     Ok(Lookup {
         tokens: prompt,
         namespace: namespace::for_lookup(namespace)?,

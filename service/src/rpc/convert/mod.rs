@@ -20,7 +20,10 @@ pub fn invalid(field: &str, problem: impl Display) -> Status {
 pub fn check_length(field: &str, value: &str, min: usize, max: usize) -> Result<(), Status> {
     let size = value.len();
     if size < min {
-        return Err(invalid(field, "must not be empty"));
+        return Err(invalid(
+            field,
+            format!("must not be empty, {min} to {max} bytes"),
+        ));
     }
     if size > max {
         return Err(invalid(field, format!("{size} bytes, at most {max}")));

@@ -86,12 +86,6 @@ pub(crate) fn look_ups() -> Vec<Case> {
             find(|it| it.segment_donors_max = 9),
             ["segment_donors_max", "8"],
         ),
-        coded(
-            Code::Unimplemented,
-            "one segment",
-            find(|it| it.segment_donors_max = 1),
-            ["segment_donors_max"],
-        ),
         case(
             "namespace id",
             find(|it| it.namespace = by_id(secret(64))),
