@@ -190,6 +190,20 @@ impl DonorIndex {
     /// Verifies donors that may continue the prompt further than any verified so far.
     fn verify_anchored(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
         self.nominate_anchored(target, scratch, out);
+        self.verify_nominated(target, scratch, out);
+        let boundary = count_u32(target.boundary);
+        let in_place = |aligned: &Aligned| {
+            aligned
+                .anchored
+                .is_some_and(|run| run.donor_start == boundary)
+        };
+        if out.iter().any(|aligned| aligned.anchored.is_some()) && !out.iter().any(in_place) {
+            self.nominate_in_place(target, scratch, out);
+            self.verify_nominated(target, scratch, out);
+        }
+    }
+
+    fn verify_nominated(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
         for at in 0..scratch.anchored.len() {
             if scratch.aligner.work() > QUERY_WORK_MAX {
                 break;
@@ -197,6 +211,38 @@ impl DonorIndex {
             let aligned = self.verify(target, scratch, scratch.anchored[at]);
             out.extend(aligned.filter(|aligned| aligned.coverage > 0));
         }
+    }
+
+    /// A donor that has the boundary's tokens at the boundary's place may be exact, which no donor
+    /// that has them elsewhere can be: it is worth a look also where its run is no longer.
+    fn nominate_in_place(&self, target: &Target<'_>, scratch: &mut Scratch, verified: &[Aligned]) {
+        let Scratch {
+            anchored,
+            hits,
+            leading,
+            ..
+        } = scratch;
+        anchored.clear();
+        let leading = &hits[..*leading];
+        let first = &target.tokens[target.boundary..][..WINDOW];
+        let Some(rarest) = leading.iter().min_by_key(|hit| hit.donors) else {
+            return;
+        };
+        for start in [rarest, &leading[0]] {
+            let mut single = [0];
+            let slots = self.postings.slots(start.list, &mut single);
+            anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
+            anchored.retain(|&slot| {
+                self.tokens(slot)
+                    .is_some_and(|donor| donor.has_at(target.boundary, first))
+                    && verified.iter().all(|aligned| aligned.slot != slot)
+                    && (target.is_eligible)(slot)
+            });
+            if !anchored.is_empty() {
+                break;
+            }
+        }
+        self.keep_deepest(&mut leading.iter(), ANCHORED_MAX, anchored);
     }
 
     /// Those donors have all the first seeds beyond the boundary, one more than a verified one has

@@ -354,3 +354,34 @@ async fn exact_only_nominates_what_the_engine_may_keep() {
     );
     assert_eq!(found.cache_policy(), v1::CachePolicy::ExactCommit);
 }
+
+#[tokio::test]
+async fn donors_that_share_more_elsewhere_do_not_hide_the_exact_one() {
+    let mut harness = Harness::discovery().await;
+    for i in 0..12 {
+        let prompt = text(300 + i, 2000);
+        let exact = [&prompt[..1300], &text(400 + i, 200)].concat();
+        harness.register(&format!("exact{i}"), &exact).await;
+        for j in 0..10 {
+            let seed = 500 + 20 * i + j;
+            let length = 300 + usize::try_from(j).unwrap();
+            let moved = [
+                &text(seed, length)[..],
+                &prompt[..1290],
+                &[160_000],
+                &prompt[1290..],
+            ];
+            harness
+                .register(&format!("moved{i}-{j}"), &moved.concat())
+                .await;
+        }
+        let mut request = lookup(&prompt);
+        request.minimum_tier = v1::Tier::Exact.into();
+        let found = harness.find(request).await.r#match.unwrap();
+        assert_eq!(found.donor_id, format!("exact{i}"));
+        assert_eq!(
+            (found.tier(), found.reusable_prefix_tokens),
+            (v1::Tier::Exact, 1296)
+        );
+    }
+}
