@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_ready_line_is_read_as_servers_write_it() {
-        let line = r#"{"grpc":["/tmp/a.sock","127.0.0.1:7"],"http":"127.0.0.1:8"}"#;
+        let line = r#"{"grpc":["unix:a.sock","127.0.0.1:7"],"http":"127.0.0.1:8"}"#;
         let ready: Ready = serde_json::from_str(line).unwrap();
         assert_eq!(ready.grpc[1], "127.0.0.1:7");
     }
