@@ -31,6 +31,10 @@ pub struct ManifestQuery {
     pub lease_ttl_ms: u32,
     pub query: Option<v1::QueryVectors>,
     pub query_tokens: Option<v1::QueryTokens>,
+    /// For kri-q.
+    pub similarity: v1::Similarity,
+    /// For kri-q and kri-q-quest.
+    pub aggregation: v1::GroupAggregation,
 }
 
 /// The blocks to read. Checked: ascending, distinct, each below `total_blocks`.
@@ -105,6 +109,8 @@ impl ManifestQuery {
             lease_ttl_ms: self.lease_ttl_ms,
             query: self.query.clone().map(Box::new),
             query_tokens: self.query_tokens.clone().map(Box::new),
+            similarity: self.similarity.into(),
+            aggregation: self.aggregation.into(),
         }
     }
 }

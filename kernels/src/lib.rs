@@ -2,6 +2,7 @@
 
 mod pool;
 mod rank;
+pub mod score;
 mod scores;
 
 pub use pool::{Pooling, pool, pool_scalar};

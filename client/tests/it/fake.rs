@@ -450,4 +450,43 @@ impl Routing for Fake {
     async fn put_query(&self, _: Request<v1::PutQueryRequest>) -> Reply<v1::PutQueryResponse> {
         not_scripted()
     }
+
+    async fn get_key_summary(&self, _: Request<v1::GetKeySummaryRequest>) -> Reply<v1::KeySummary> {
+        not_scripted()
+    }
+
+    async fn list_key_summaries(
+        &self,
+        _: Request<v1::ListKeySummariesRequest>,
+    ) -> Reply<v1::ListKeySummariesResponse> {
+        not_scripted()
+    }
+
+    async fn delete_key_summary(
+        &self,
+        _: Request<v1::DeleteKeySummaryRequest>,
+    ) -> Reply<v1::DeleteKeySummaryResponse> {
+        not_scripted()
+    }
+
+    async fn put_encoder(
+        &self,
+        _: Request<v1::PutEncoderRequest>,
+    ) -> Reply<v1::PutEncoderResponse> {
+        not_scripted()
+    }
+
+    async fn list_encoders(
+        &self,
+        _: Request<v1::ListEncodersRequest>,
+    ) -> Reply<v1::ListEncodersResponse> {
+        not_scripted()
+    }
+
+    async fn delete_encoder(
+        &self,
+        _: Request<v1::DeleteEncoderRequest>,
+    ) -> Reply<v1::DeleteEncoderResponse> {
+        not_scripted()
+    }
 }

@@ -7,11 +7,14 @@ pub mod admission;
 pub mod clock;
 pub mod convert;
 pub mod donors;
+pub mod encoders;
 pub mod events;
 pub mod incoming;
 pub mod leases;
+pub mod queries;
 pub mod routing;
 pub mod status;
+pub mod summaries;
 pub mod upload;
 
 use std::{sync::Arc, time::Duration};

@@ -10,7 +10,7 @@ use super::{
     Core,
     clock::Deadline,
     convert::{self, check_length, invalid},
-    status, upload,
+    encoders, queries, status, summaries, upload,
 };
 use crate::routing::{
     manifest::{ManifestError, get_manifest},
@@ -179,20 +179,58 @@ impl Routing for RoutingService {
 
     async fn put_key_summary(
         &self,
-        _request: Request<Streaming<v1::PutKeySummaryRequest>>,
+        request: Request<Streaming<v1::PutKeySummaryRequest>>,
     ) -> Result<Response<v1::PutKeySummaryResponse>, Status> {
-        Err(Status::unimplemented(
-            "PutKeySummary: this version does not score online yet",
-        ))
+        summaries::put(&self.0, request).await.map(Response::new)
+    }
+
+    async fn get_key_summary(
+        &self,
+        request: Request<v1::GetKeySummaryRequest>,
+    ) -> Result<Response<v1::KeySummary>, Status> {
+        summaries::get(&self.0, request).await.map(Response::new)
+    }
+
+    async fn list_key_summaries(
+        &self,
+        request: Request<v1::ListKeySummariesRequest>,
+    ) -> Result<Response<v1::ListKeySummariesResponse>, Status> {
+        summaries::list(&self.0, request).await.map(Response::new)
+    }
+
+    async fn delete_key_summary(
+        &self,
+        request: Request<v1::DeleteKeySummaryRequest>,
+    ) -> Result<Response<v1::DeleteKeySummaryResponse>, Status> {
+        summaries::delete(&self.0, request).await.map(Response::new)
     }
 
     async fn put_query(
         &self,
-        _request: Request<v1::PutQueryRequest>,
+        request: Request<v1::PutQueryRequest>,
     ) -> Result<Response<v1::PutQueryResponse>, Status> {
-        Err(Status::unimplemented(
-            "PutQuery: this version does not score online yet",
-        ))
+        queries::put(&self.0, request).await.map(Response::new)
+    }
+
+    async fn put_encoder(
+        &self,
+        request: Request<v1::PutEncoderRequest>,
+    ) -> Result<Response<v1::PutEncoderResponse>, Status> {
+        encoders::put(&self.0, request).await.map(Response::new)
+    }
+
+    async fn list_encoders(
+        &self,
+        request: Request<v1::ListEncodersRequest>,
+    ) -> Result<Response<v1::ListEncodersResponse>, Status> {
+        encoders::list(&self.0, request).await.map(Response::new)
+    }
+
+    async fn delete_encoder(
+        &self,
+        request: Request<v1::DeleteEncoderRequest>,
+    ) -> Result<Response<v1::DeleteEncoderResponse>, Status> {
+        encoders::delete(&self.0, request).await.map(Response::new)
     }
 }
 

@@ -338,22 +338,9 @@ fn check_services(names: impl Iterator<Item = String>) {
 #[tokio::test]
 async fn calls_that_are_not_served_yet_say_why() {
     let server = common::start();
-    let mut routing = server.clients.routing.clone();
     let mut events = EventsClient::new(server.clients.channel.clone());
-    let summary = tokio_stream::once(v1::PutKeySummaryRequest::default());
     let batch = tokio_stream::once(v1::PublishRequest::default());
-    let query = routing.clone();
-    let refusals: [(&str, Result<(), Status>); 4] = [
-        (
-            "PutKeySummary",
-            within(routing.put_key_summary(summary)).await.map(drop),
-        ),
-        (
-            "PutQuery",
-            within({ query }.put_query(v1::PutQueryRequest::default()))
-                .await
-                .map(drop),
-        ),
+    let refusals: [(&str, Result<(), Status>); 2] = [
         ("Publish", within(events.publish(batch)).await.map(drop)),
         (
             "FindWorkers",

@@ -35,6 +35,8 @@ pub fn query(
         lease_ttl_ms: wanted_ttl_ms,
         query,
         query_tokens,
+        similarity: _,
+        aggregation: _,
     } = request;
     let online = [
         ("query", query.is_some()),
