@@ -14,3 +14,4 @@ pub mod priors;
 pub mod ranking;
 mod record;
 pub mod resolve;
+pub mod summary;
