@@ -130,7 +130,7 @@ impl Pass<'_> {
         let tasks = codes
             .chunks(rows * width)
             .zip(products.chunks_mut(rows * queries.len()));
-        self.cpu.pool().run(tasks.collect(), |(codes, products)| {
+        self.cpu.pool.run(tasks.collect(), |(codes, products)| {
             let groups = codes
                 .chunks(ROWS * width)
                 .zip(products.chunks_mut(ROWS * queries.len()));
@@ -138,7 +138,9 @@ impl Pass<'_> {
                 // All queries, while the codes are in a cache.
                 for (at, query) in queries.iter().enumerate() {
                     let products = products.iter_mut().skip(at).step_by(queries.len());
-                    multiply(query, codes, products);
+                    for (product, value) in products.zip(multiply(query, codes)) {
+                        *product = value;
+                    }
                 }
             }
         });
@@ -200,7 +202,7 @@ impl Pass<'_> {
             .map(|&block| Scored { block, score: 0.0 })
             .collect();
         let tasks = scored.iter_mut().collect();
-        self.cpu.pool().run(tasks, |scored: &mut Scored| {
+        self.cpu.pool.run(tasks, |scored: &mut Scored| {
             scored.score = self.cpu.row_dot(self.table, scored.block, query);
         });
         scored
@@ -230,19 +232,17 @@ impl Pass<'_> {
     }
 }
 
-/// Products of up to [`ROWS`] rows.
-fn multiply<'a>(query: &Products<'_>, codes: &[u8], products: impl Iterator<Item = &'a mut i64>) {
+/// The products of up to [`ROWS`] rows.
+fn multiply(query: &Products<'_>, codes: &[u8]) -> [i64; ROWS] {
     let width = query.width();
     if codes.len() == ROWS * width {
-        let rows = std::array::from_fn(|row| &codes[row * width..(row + 1) * width]);
-        let values: [i64; ROWS] = query.of(rows);
-        for (product, value) in products.zip(values) {
-            *product = value;
-        }
+        query.of(std::array::from_fn(|row| &codes[row * width..][..width]))
     } else {
-        for (product, codes) in products.zip(codes.chunks(width)) {
+        let mut products = [0; ROWS];
+        for (product, codes) in products.iter_mut().zip(codes.chunks(width)) {
             [*product] = query.of([codes]);
         }
+        products
     }
 }
 
