@@ -25,7 +25,7 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
-    routing::priors::Priors,
+    routing::{priors::Priors, summary::Summaries},
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -41,6 +41,8 @@ const IMPORTERS: usize = 1;
 const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
 /// Prior files in memory at a time.
 const UPLOADS_MAX: usize = 8;
+/// Key summaries being uploaded at a time, each with a thread and a file in the data folder.
+const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
@@ -327,6 +329,7 @@ fn open(
     let Data {
         store,
         priors,
+        summaries,
         donors,
         damaged_records,
     } = read_data(args, capacity, &clock)?;
@@ -345,7 +348,8 @@ fn open(
     };
     let core = Core {
         store: Arc::clone(&store),
-        priors: Arc::new(priors),
+        priors,
+        summaries: Arc::new(summaries),
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
@@ -353,6 +357,8 @@ fn open(
         repeats: Repeats::new(args.leases_max),
         importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
         uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
+        summary_importers: workers("summary-import", SUMMARY_UPLOADS_MAX, SUMMARY_UPLOADS_MAX)?,
+        summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
@@ -362,6 +368,8 @@ fn open(
         limits: Limits {
             message_bytes_max: args.message_bytes_max,
             prior_bytes_max: args.prior_bytes_max,
+            summary_bytes_max: args.summary_bytes_max,
+            upload_max: Duration::from_millis(args.upload_ms_max),
             call_max: Duration::from_millis(args.call_ms_max),
             lease_ttl_ms: args.lease_ttl_ms,
             capacity,
@@ -376,7 +384,8 @@ fn open(
 
 struct Data {
     store: Arc<Store>,
-    priors: Priors,
+    priors: Arc<Priors>,
+    summaries: Summaries,
     donors: Opened,
     /// Records that cannot be read; they are left out.
     damaged_records: u64,
@@ -386,9 +395,13 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     let (store, report) = Store::open(&args.data_dir)?;
     let store = Arc::new(store);
     let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
+    let priors = Arc::new(priors);
+    let (summaries, summaries_loaded) = Summaries::open(Arc::clone(&store), Arc::clone(&priors))?;
     // With a damaged record it is not known whose files are whose.
-    if priors_loaded.damaged == 0 {
-        store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
+    if priors_loaded.damaged + summaries_loaded.damaged == 0 {
+        let mut blobs = priors_loaded.blobs;
+        blobs.extend(&summaries_loaded.blobs);
+        store.remove_unreferenced_blobs(&blobs)?;
     }
     let defaults = Defaults {
         mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
@@ -396,7 +409,8 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
         gates: args.gates.into(),
     };
     let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records = report.damaged + priors_loaded.damaged + donors.loaded.damaged;
+    let damaged_records =
+        report.damaged + priors_loaded.damaged + summaries_loaded.damaged + donors.loaded.damaged;
     let writes_lost = report.writes_lost;
     if writes_lost > 0 || damaged_records > 0 {
         tracing::error!(
@@ -407,6 +421,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     }
     tracing::info!(
         priors = priors.len(),
+        key_summaries = summaries.len(),
         donors = donors.loaded.donors,
         namespaces = donors.loaded.namespaces,
         damaged_records,
@@ -416,6 +431,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     Ok(Data {
         store,
         priors,
+        summaries,
         donors,
         damaged_records,
     })
@@ -424,6 +440,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
 // Lets queued work finish; the writer ends when the last way to it is gone.
 fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>) {
     core.importers.stop();
+    core.summary_importers.stop();
     core.finders.stop();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);

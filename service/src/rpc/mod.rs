@@ -36,7 +36,7 @@ use crate::{
         writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::priors::Priors,
+    routing::{priors::Priors, summary::Summaries},
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -47,6 +47,7 @@ use crate::{
 pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
+    pub summaries: Arc<Summaries>,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
     pub donor_leases: DonorLeases,
@@ -56,6 +57,10 @@ pub struct Core {
     pub importers: Workers,
     /// Priors being uploaded: each is held in memory until it is imported.
     pub uploads: Arc<Semaphore>,
+    /// For uploads of key summaries, each on a thread for as long as it lasts.
+    pub summary_importers: Workers,
+    /// Key summaries being uploaded: each has a file of its own until it is imported.
+    pub summary_uploads: Arc<Semaphore>,
     /// For look-ups of long prompts.
     pub finders: Workers,
     pub supervisor: Supervisor,
@@ -74,7 +79,10 @@ pub struct Core {
 pub struct Limits {
     pub message_bytes_max: usize,
     pub prior_bytes_max: u64,
+    pub summary_bytes_max: u64,
     pub call_max: Duration,
+    /// Of the upload of a key summary, which may be many GiB.
+    pub upload_max: Duration,
     /// Milliseconds, when the request names none.
     pub lease_ttl_ms: u32,
     pub capacity: Capacity,

@@ -5,7 +5,12 @@ use tonic::{Code, Status};
 
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
-    routing::{manifest::ManifestError, priors::PutError, resolve::ResolveError},
+    routing::{
+        manifest::ManifestError,
+        priors::PutError,
+        resolve::ResolveError,
+        summary::{PutSummaryError, SummaryError},
+    },
 };
 
 #[must_use]
@@ -86,6 +91,44 @@ pub fn put_prior(error: &PutError) -> Status {
             tracing::error!(%error, "a prior could not be stored");
             Code::Internal
         }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn put_summary(error: &PutSummaryError) -> Status {
+    let code = match error {
+        PutSummaryError::PrefixHash { .. }
+        | PutSummaryError::Frame(_)
+        | PutSummaryError::Import(_)
+        | PutSummaryError::Unknown { .. }
+        | PutSummaryError::Missing { .. }
+        | PutSummaryError::Shape { .. }
+        | PutSummaryError::Dimension { .. }
+        | PutSummaryError::HeadDim { .. }
+        | PutSummaryError::RowElements { .. }
+        | PutSummaryError::TableBytes { .. }
+        | PutSummaryError::Value { .. } => Code::InvalidArgument,
+        PutSummaryError::BlocksDiffer(_) => Code::FailedPrecondition,
+        PutSummaryError::Full => Code::ResourceExhausted,
+        PutSummaryError::Unwanted => Code::Cancelled,
+        PutSummaryError::NoRandomness
+        | PutSummaryError::Unreadable(_)
+        | PutSummaryError::Store(_) => {
+            tracing::error!(%error, "a key summary could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
+/// A stored key summary that cannot be read.
+#[must_use]
+pub fn load_summary(error: &SummaryError) -> Status {
+    tracing::error!(%error, "a key summary could not be read");
+    let code = match error {
+        SummaryError::Damaged { .. } => Code::DataLoss,
+        SummaryError::Store(_) => Code::Internal,
     };
     Status::new(code, error.to_string())
 }

@@ -4,6 +4,7 @@ pub mod donors;
 pub mod leases;
 pub mod namespace;
 pub mod routing;
+pub mod summaries;
 
 use std::fmt::Display;
 
