@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use kvatlas_kernels::score::Cpu;
 use parking_lot::Mutex;
 use tokio::{
     signal::unix::SignalKind,
@@ -15,7 +16,7 @@ use tokio::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    config::{ListenAddress, ServeArgs, ServeMode},
+    config::{ListenAddress, ScoreArgs, ServeArgs, ServeMode},
     donors::{
         catalog::Defaults,
         repeats::Repeats,
@@ -25,7 +26,10 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
-    routing::priors::Priors,
+    routing::{
+        priors::Priors,
+        scorer::{Scorer, ScorerWorker},
+    },
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -247,7 +251,11 @@ async fn live(
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts { core, writer } = open_aside(args, &supervisor, &stage_seen).await?;
+    let Parts {
+        core,
+        writer,
+        scoring,
+    } = open_aside(args, &supervisor, &stage_seen).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -285,7 +293,7 @@ async fn live(
     }
     servers.shutdown().await;
     *core_seen.lock() = None;
-    end(core, writer);
+    end(core, writer, scoring);
     tracing::info!("stopped");
     match died {
         None => Ok(()),
@@ -296,6 +304,7 @@ async fn live(
 struct Parts {
     core: Arc<Core>,
     writer: std::thread::JoinHandle<()>,
+    scoring: std::thread::JoinHandle<()>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -340,12 +349,18 @@ fn open(
     let metrics = Metrics::new(store.epoch());
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
+    let (scorer, scoring) = scorer(&args.score, &store, clock)?;
+    let scoring = supervisor.thread("scorer", move || scoring.run());
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
     let core = Core {
         store: Arc::clone(&store),
         priors: Arc::new(priors),
+        summaries,
+        queries,
+        encoders,
+        scorer,
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
@@ -371,7 +386,20 @@ fn open(
     Ok(Parts {
         core: Arc::new(core),
         writer: writer.map_err(AppError::Thread)?,
+        scoring: scoring.map_err(AppError::Thread)?,
     })
+}
+
+fn scorer(
+    args: &ScoreArgs,
+    store: &Arc<Store>,
+    clock: Clock,
+) -> Result<(Scorer, ScorerWorker), AppError> {
+    let cpu = Cpu::start(args.cpu_threads()).map_err(AppError::Thread)?;
+    let store = Arc::clone(store);
+    Ok(Scorer::new(args.queue_depth_max, cpu, store, move || {
+        clock.now_ns()
+    }))
 }
 
 struct Data {
@@ -422,12 +450,14 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
 }
 
 // Lets queued work finish; the writer ends when the last way to it is gone.
-fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>) {
+fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>, scoring: std::thread::JoinHandle<()>) {
     core.importers.stop();
     core.finders.stop();
+    core.scorer.stop();
+    // The supervisor has told of a panic already; nor below.
+    let _ended = scoring.join();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
-        // The supervisor has told of a panic already.
         let _ended = writer.join();
     }
 }
@@ -472,7 +502,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     }
 }
 
-fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
+fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
@@ -510,6 +540,21 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
             "kvatlas_donor_writes_queued",
             "Donor writes that wait",
             core.writes.queued() as u64,
+        ),
+        (
+            "kvatlas_key_summaries",
+            "Key summaries stored",
+            core.summaries.len() as u64,
+        ),
+        (
+            "kvatlas_queries_kept",
+            "Queries kept under a query_hash",
+            core.queries.len() as u64,
+        ),
+        (
+            "kvatlas_score_queued",
+            "Requests that wait to be scored",
+            core.scorer.queued() as u64,
         ),
         (
             "kvatlas_damaged_records",

@@ -191,6 +191,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub gates: GateArgs,
 
+    #[command(flatten)]
+    pub score: ScoreArgs,
+
     /// What to log, in tracing's filter language.
     #[arg(
         long,
@@ -264,6 +267,85 @@ pub struct GateArgs {
     pub exact_prefix_skip_ratio: f32,
 }
 
+/// Where scores are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// A GPU where there is one, else the processor.
+    Auto,
+    Cpu,
+    /// This GPU; without it the server does not start.
+    Cuda(usize),
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Device, String> {
+        let ordinal = text
+            .strip_prefix("cuda:")
+            .and_then(|digits| digits.parse().ok());
+        match (text, ordinal) {
+            ("auto", _) => Ok(Device::Auto),
+            ("cpu", _) => Ok(Device::Cpu),
+            (_, Some(ordinal)) => Ok(Device::Cuda(ordinal)),
+            (_, None) => Err("must be auto, cpu or cuda:N".into()),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Auto => out.write_str("auto"),
+            Device::Cpu => out.write_str("cpu"),
+            Device::Cuda(ordinal) => write!(out, "cuda:{ordinal}"),
+        }
+    }
+}
+
+/// How requests are scored online.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Online scoring")]
+pub struct ScoreArgs {
+    /// Where scores are computed: auto (a GPU where there is one), cpu or cuda:N.
+    #[arg(
+        long = "device",
+        env = "KVATLAS_DEVICE",
+        default_value_t = Device::Auto,
+        value_name = "DEVICE"
+    )]
+    pub device: Device,
+
+    /// Threads that score on the processor; 0: one for each core.
+    #[arg(
+        long = "score-threads",
+        env = "KVATLAS_SCORE_THREADS",
+        default_value_t = 0,
+        value_name = "N"
+    )]
+    pub threads: usize,
+
+    /// Requests that may wait to be scored; one more is answered RESOURCE_EXHAUSTED at once.
+    #[arg(
+        long = "score-queue-depth-max",
+        env = "KVATLAS_SCORE_QUEUE_DEPTH_MAX",
+        default_value_t = 64,
+        value_name = "N"
+    )]
+    pub queue_depth_max: usize,
+}
+
+impl ScoreArgs {
+    /// Threads that score on the processor.
+    #[must_use]
+    pub fn cpu_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        }
+    }
+}
+
 impl From<GateArgs> for Gates {
     fn from(args: GateArgs) -> Gates {
         let GateArgs {
@@ -311,6 +393,11 @@ impl Default for ServeArgs {
                 min_similarity: gates.min_similarity,
                 min_reuse_ratio: gates.min_reuse_ratio,
                 exact_prefix_skip_ratio: gates.exact_prefix_skip_ratio,
+            },
+            score: ScoreArgs {
+                device: Device::Auto,
+                threads: 0,
+                queue_depth_max: 64,
             },
             log: "info".into(),
             log_format: LogFormat::Json,

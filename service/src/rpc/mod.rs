@@ -11,6 +11,7 @@ pub mod encoders;
 pub mod events;
 pub mod incoming;
 pub mod leases;
+pub mod online;
 pub mod queries;
 pub mod routing;
 pub mod status;
@@ -36,7 +37,9 @@ use crate::{
         writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::priors::Priors,
+    routing::{
+        encoder::Encoders, priors::Priors, query::Queries, scorer::Scorer, summary::Summaries,
+    },
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -47,6 +50,10 @@ use crate::{
 pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
+    pub summaries: Arc<Summaries>,
+    pub queries: Arc<Queries>,
+    pub encoders: Arc<Encoders>,
+    pub scorer: Scorer,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
     pub donor_leases: DonorLeases,

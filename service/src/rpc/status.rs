@@ -5,7 +5,9 @@ use tonic::{Code, Status};
 
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
-    routing::{manifest::ManifestError, priors::PutError, resolve::ResolveError},
+    routing::{
+        manifest::ManifestError, priors::PutError, resolve::ResolveError, scorer::ScoreError,
+    },
 };
 
 #[must_use]
@@ -45,9 +47,25 @@ pub fn manifest(error: &ManifestError) -> Status {
         | ManifestError::FallbackNeedsTotalBlocks => Code::InvalidArgument,
         ManifestError::Resolve(error) => resolve(error),
         ManifestError::NotFound { .. } => Code::NotFound,
-        ManifestError::OnlineUnavailable { .. } => Code::Unimplemented,
+        ManifestError::QueryMissing => Code::InvalidArgument,
+        ManifestError::EncoderMissing | ManifestError::SummaryMissing => Code::NotFound,
         // The handler loads and asks again; a prior that cannot be loaded is reported there.
         ManifestError::LoadPerHead(_) => Code::Internal,
+    };
+    Status::new(code, error.to_string())
+}
+
+/// Why a task was not scored.
+#[must_use]
+pub fn score(error: &ScoreError) -> Status {
+    let code = match error {
+        ScoreError::Plan(plan) if plan.is_of_request() => Code::InvalidArgument,
+        ScoreError::Encoder(encoder) if encoder.is_of_request() => Code::InvalidArgument,
+        ScoreError::Plan(_) | ScoreError::Encoder(_) => Code::FailedPrecondition,
+        ScoreError::Summary(error) => {
+            tracing::error!(%error, "a key summary could not be read");
+            Code::DataLoss
+        }
     };
     Status::new(code, error.to_string())
 }

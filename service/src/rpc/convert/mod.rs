@@ -3,6 +3,7 @@
 pub mod donors;
 pub mod leases;
 pub mod namespace;
+pub mod online;
 pub mod routing;
 
 use std::fmt::Display;
