@@ -27,8 +27,11 @@ use crate::{
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
     routing::{
+        encoder::Encoders,
         priors::Priors,
+        query::Queries,
         scorer::{Scorer, ScorerWorker},
+        summary::Summaries,
     },
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
@@ -56,7 +59,7 @@ const HEALTH_NAMES: [&str; 5] = [
     "kvatlas.v1.Leases",
     "kvatlas.v1.Admin",
 ];
-/// How often leases that ran out are swept and the store is looked at.
+/// How often leases and queries that ran out are swept and the store is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Why the server could not start, or ended.
@@ -358,9 +361,9 @@ fn open(
         store: Arc::clone(&store),
         priors: Arc::new(priors),
         summaries,
-        queries,
         encoders,
         scorer,
+        queries: Queries::new(args.queries_max, args.query_bytes_max),
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
@@ -379,6 +382,7 @@ fn open(
             prior_bytes_max: args.prior_bytes_max,
             call_max: Duration::from_millis(args.call_ms_max),
             lease_ttl_ms: args.lease_ttl_ms,
+            query_ttl_ms: args.query_ttl_ms,
             capacity,
         },
         damaged_records,
@@ -549,7 +553,7 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
         (
             "kvatlas_queries_kept",
             "Queries kept under a query_hash",
-            core.queries.len() as u64,
+            core.queries.counts().queries as u64,
         ),
         (
             "kvatlas_score_queued",
@@ -564,7 +568,7 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
     ]
 }
 
-// Ends leases that ran out, and stops saying "serving" once writes cannot be kept.
+// Ends leases and queries that ran out, and stops saying "serving" once writes cannot be kept.
 async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<Stage>) {
     let mut ticks = tokio::time::interval(TICK);
     let mut draining = std::pin::pin!(draining(stage));
@@ -574,6 +578,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
             () = &mut draining => return,
         }
         core.donor_leases.sweep(core.clock.now_ms());
+        core.queries.sweep(core.clock.now_ms());
         if core.store.has_failed() {
             tracing::error!("the store has failed: no write can be kept; restart the server");
             report(&reporter, ServingStatus::NotServing).await;

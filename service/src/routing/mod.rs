@@ -12,6 +12,7 @@ pub mod online;
 pub mod policy;
 pub mod prior;
 pub mod priors;
+pub mod query;
 pub mod ranking;
 mod record;
 pub mod resolve;

@@ -30,7 +30,8 @@ pub struct Ask {
     pub algorithm: Algorithm,
     /// The request's own query.
     pub query: Option<OnlineQuery>,
-    /// For kri-t with statistics that were kept before: the position of the next token.
+    /// For kri-t with statistics that were kept before: the position of the next token, at most
+    /// [`super::query::POSITION_MAX`].
     pub position: Option<u64>,
     pub tokens: Option<TokensAsk>,
 }

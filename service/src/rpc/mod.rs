@@ -51,9 +51,10 @@ pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
     pub summaries: Arc<Summaries>,
-    pub queries: Arc<Queries>,
     pub encoders: Arc<Encoders>,
     pub scorer: Scorer,
+    /// Put before they are used.
+    pub queries: Queries,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
     pub donor_leases: DonorLeases,
@@ -84,6 +85,8 @@ pub struct Limits {
     pub call_max: Duration,
     /// Milliseconds, when the request names none.
     pub lease_ttl_ms: u32,
+    /// Milliseconds that a query is kept, when the request names none.
+    pub query_ttl_ms: u32,
     pub capacity: Capacity,
 }
 

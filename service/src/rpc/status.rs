@@ -6,7 +6,11 @@ use tonic::{Code, Status};
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
     routing::{
-        manifest::ManifestError, priors::PutError, resolve::ResolveError, scorer::ScoreError,
+        manifest::ManifestError,
+        priors::PutError,
+        query::{PlanError, QueriesFull},
+        resolve::ResolveError,
+        scorer::ScoreError,
     },
 };
 
@@ -59,9 +63,9 @@ pub fn manifest(error: &ManifestError) -> Status {
 #[must_use]
 pub fn score(error: &ScoreError) -> Status {
     let code = match error {
-        ScoreError::Plan(plan) if plan.is_of_request() => Code::InvalidArgument,
-        ScoreError::Encoder(encoder) if encoder.is_of_request() => Code::InvalidArgument,
-        ScoreError::Plan(_) | ScoreError::Encoder(_) => Code::FailedPrecondition,
+        ScoreError::Plan(error) => return plan(error),
+        ScoreError::Encoder(error) if error.is_of_request() => Code::InvalidArgument,
+        ScoreError::Encoder(_) => Code::FailedPrecondition,
         ScoreError::Summary(error) => {
             tracing::error!(%error, "a key summary could not be read");
             Code::DataLoss
@@ -103,6 +107,25 @@ pub fn put_prior(error: &PutError) -> Status {
             tracing::error!(%error, "a prior could not be stored");
             Code::Internal
         }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn queries_full(full: &QueriesFull) -> Status {
+    let code = match full {
+        QueriesFull::Number { .. } | QueriesFull::Bytes { .. } => Code::ResourceExhausted,
+    };
+    Status::new(code, full.to_string())
+}
+
+/// Why a query cannot be scored: on its own, or against the key summary that is stored.
+#[must_use]
+pub fn plan(error: &PlanError) -> Status {
+    let code = if error.is_of_request() {
+        Code::InvalidArgument
+    } else {
+        Code::FailedPrecondition
     };
     Status::new(code, error.to_string())
 }

@@ -52,7 +52,11 @@ fn best(scores: &[f64], k: usize) -> Vec<u32> {
 async fn check(clients: &Clients, request: v1::GetManifestRequest, scores: &[f64]) {
     let algorithm = request.algorithm.clone();
     let answer = ask(clients, request).await.unwrap();
-    assert_eq!(answer.block_indices, best(scores, K), "{algorithm} {scores:?}");
+    assert_eq!(
+        answer.block_indices,
+        best(scores, K),
+        "{algorithm} {scores:?}"
+    );
     assert_eq!(answer.provenance(), ManifestProvenance::Online);
     assert_eq!(answer.reason(), ManifestReason::Unspecified);
     assert_eq!(answer.algorithm, algorithm);
@@ -88,7 +92,12 @@ async fn every_algorithm_picks_the_blocks_of_its_formula() {
             let scores = twin::quest(&cartridge, asked, twin::Group::Max);
             check(clients, request("kri-q-quest", asked.vectors()), &scores).await;
             let scores = twin::kri_t(&cartridge, asked, 131_072);
-            check(clients, request("kri-t", asked.statistics(131_072)), &scores).await;
+            check(
+                clients,
+                request("kri-t", asked.statistics(131_072)),
+                &scores,
+            )
+            .await;
         }
     }
 }
@@ -114,7 +123,10 @@ async fn policies_choose_among_the_scores() {
     let mut by_position = request("kri-q", asked.vectors());
     by_position.policy = "recency".into();
     let answer = ask(&server.clients, by_position).await.unwrap();
-    assert_eq!(answer.block_indices, (blocks - K as u32..blocks).collect::<Vec<_>>());
+    assert_eq!(
+        answer.block_indices,
+        (blocks - K as u32..blocks).collect::<Vec<_>>()
+    );
     assert_eq!(answer.provenance(), ManifestProvenance::PolicyOnly);
 
     let mut all = request("kri-q", asked.vectors());
@@ -128,7 +140,11 @@ async fn policies_choose_among_the_scores() {
     let answer = ask(&server.clients, quota).await.unwrap();
     let half = scores.len() / 2;
     let mut expected = best(&scores[..half], 2);
-    expected.extend(best(&scores[half..], 2).into_iter().map(|block| block + half as u32));
+    expected.extend(
+        best(&scores[half..], 2)
+            .into_iter()
+            .map(|block| block + half as u32),
+    );
     assert_eq!(answer.block_indices, expected);
 }
 
@@ -140,7 +156,10 @@ async fn each_head_can_have_its_own_blocks() {
     per_head.policy = "per-head".into();
     let answer = ask(&server.clients, per_head).await.unwrap();
     let heads = answer.per_head.unwrap();
-    assert_eq!((heads.layers, heads.kv_heads), (2, cartridge.kv_heads as u32));
+    assert_eq!(
+        (heads.layers, heads.kv_heads),
+        (2, cartridge.kv_heads as u32)
+    );
     let expected: Vec<u32> = twin::kri_q_by_head(&cartridge, &asked, twin::Group::Mean)
         .iter()
         .flat_map(|scores| best(scores, K))
@@ -208,7 +227,12 @@ async fn where_scoring_is_not_possible_the_prior_answers_with_the_reason() {
     let (server, _) = served(6).await;
     let clients = &server.clients;
     for prefix in ["c1", "without summary"] {
-        cartridge::put_prior(clients, prefix, &[0.0, 5.0, 1.0, 4.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).await;
+        cartridge::put_prior(
+            clients,
+            prefix,
+            &[0.0, 5.0, 1.0, 4.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        )
+        .await;
     }
     let stored = |answer: v1::GetManifestResponse, reason| {
         assert_eq!(answer.block_indices, [1, 3, 4, 5]);
@@ -221,7 +245,10 @@ async fn where_scoring_is_not_possible_the_prior_answers_with_the_reason() {
     let mut unknown = request("kri-q", asked.vectors());
     unknown.query = None;
     unknown.query_hash = "never put".into();
-    stored(ask(clients, unknown).await.unwrap(), ManifestReason::QueryUnknown);
+    stored(
+        ask(clients, unknown).await.unwrap(),
+        ManifestReason::QueryUnknown,
+    );
 
     let mut no_summary = request("kri-q", asked.vectors());
     no_summary.prefix_hash = "without summary".into();
@@ -229,7 +256,10 @@ async fn where_scoring_is_not_possible_the_prior_answers_with_the_reason() {
     assert_eq!(refused.code(), Code::NotFound);
     assert!(refused.message().contains("key summary"), "{refused}");
     no_summary.allow_fallback = true;
-    stored(ask(clients, no_summary).await.unwrap(), ManifestReason::OnlineUnavailable);
+    stored(
+        ask(clients, no_summary).await.unwrap(),
+        ManifestReason::OnlineUnavailable,
+    );
 }
 
 #[tokio::test]
@@ -242,8 +272,12 @@ async fn a_request_that_would_score_garbage_is_refused() {
     }
     let cases: [(&str, &str, Change); 12] = [
         ("kri-q", "query", |it| it.query = None),
-        ("kri-q", "frame", |it| query(it).set_frame(v1::RopeFrame::PreRope)),
-        ("kri-q", "pair_layout", |it| query(it).set_pair_layout(v1::PairLayout::Interleaved)),
+        ("kri-q", "frame", |it| {
+            query(it).set_frame(v1::RopeFrame::PreRope)
+        }),
+        ("kri-q", "pair_layout", |it| {
+            query(it).set_pair_layout(v1::PairLayout::Interleaved)
+        }),
         ("kri-q", "layer", |it| query(it).layer_ids[0] = 3),
         ("kri-q", "head_dim", |it| {
             query(it).head_dim = 4;
@@ -259,7 +293,9 @@ async fn a_request_that_would_score_garbage_is_refused() {
             query(it).vectors = vectors.into();
         }),
         ("kri-t", "kri-t", |_| {}),
-        ("kri-t", "similarity", |it| it.set_similarity(v1::Similarity::Cosine)),
+        ("kri-t", "similarity", |it| {
+            it.set_similarity(v1::Similarity::Cosine)
+        }),
         ("kri-q", "similarity", |it| it.similarity = 77),
         ("", "query", |_| {}),
         ("kri-q", "k", |it| it.k = 0),
@@ -280,7 +316,9 @@ async fn a_lease_on_scored_blocks_ends_with_their_summary() {
     let (server, cartridge) = served(2).await;
     let clients = &server.clients;
     let asked = Asked::random(2, &[2, 5, 9], true);
-    let answer = ask(clients, request("kri-q", asked.vectors())).await.unwrap();
+    let answer = ask(clients, request("kri-q", asked.vectors()))
+        .await
+        .unwrap();
     let lease_id = answer.lease.unwrap().id;
     let state = || {
         let mut leases = clients.leases.clone();
@@ -288,7 +326,13 @@ async fn a_lease_on_scored_blocks_ends_with_their_summary() {
             lease_id: lease_id.clone(),
             holder: String::new(),
         };
-        async move { within(leases.validate(request)).await.unwrap().into_inner().state() }
+        async move {
+            within(leases.validate(request))
+                .await
+                .unwrap()
+                .into_inner()
+                .state()
+        }
     };
     assert_eq!(state().await, v1::LeaseState::Valid);
     cartridge.put(clients, "c1").await.unwrap();

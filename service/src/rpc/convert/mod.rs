@@ -4,6 +4,7 @@ pub mod donors;
 pub mod leases;
 pub mod namespace;
 pub mod online;
+pub mod queries;
 pub mod routing;
 
 use std::fmt::Display;

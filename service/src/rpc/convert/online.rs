@@ -8,7 +8,7 @@ use super::{check_length, invalid, queries::online_query};
 use crate::routing::{
     encoder::NAME_BYTES_MAX,
     online::{Ask, TokensAsk},
-    query::{Algorithm, Similarity},
+    query::{Algorithm, POSITION_MAX, Similarity},
 };
 
 /// Most tokens of a request's query.
@@ -50,9 +50,13 @@ pub fn ask(request: &v1::GetManifestRequest) -> Result<Ask, Status> {
     let moves = query.filter(|query| algorithm == Algorithm::KriT && has_no_vectors(query));
     let position = moves.map(|query| query.position);
     let query = match query {
-        Some(query) if position.is_none() => Some(online_query("query", query)?),
+        Some(query) if position.is_none() => Some(online_query(query)?),
         Some(_) | None => None,
     };
+    if let Some(position) = position.filter(|position| *position > POSITION_MAX) {
+        let problem = format!("{position}, at most {POSITION_MAX}");
+        return Err(invalid("query.position", problem));
+    }
     if position.is_some() && request.query_hash.is_empty() {
         let problem = "a position alone needs statistics that were kept under a query_hash";
         return Err(invalid("query", problem));

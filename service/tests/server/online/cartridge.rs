@@ -26,7 +26,9 @@ impl Cartridge {
         let count = LAYER_IDS.len() * KV_HEADS * BLOCKS * BLOCK_SIZE * HEAD_DIM;
         Cartridge {
             // Sixteenths: their means over four are exact as well.
-            keys: (0..count).map(|_| (random.next() * 16.0).round() / 16.0).collect(),
+            keys: (0..count)
+                .map(|_| (random.next() * 16.0).round() / 16.0)
+                .collect(),
             kv_heads: KV_HEADS,
             blocks: BLOCKS,
         }
@@ -50,7 +52,11 @@ impl Cartridge {
         let tensors: Vec<_> = (0..LAYER_IDS.len())
             .map(|layer| {
                 let keys = &self.keys[layer * per_layer..][..per_layer];
-                (format!("layers.{layer}.keys"), vec![self.kv_heads, tokens, HEAD_DIM], keys)
+                (
+                    format!("layers.{layer}.keys"),
+                    vec![self.kv_heads, tokens, HEAD_DIM],
+                    keys,
+                )
             })
             .collect();
         let header = v1::PutKeySummaryHeader {
@@ -79,7 +85,11 @@ pub(super) fn inv_freq() -> [f32; HEAD_DIM / 2] {
 /// Stores pooled scores as a prior.
 pub(super) async fn put_prior(clients: &Clients, prefix_hash: &str, scores: &[f32]) {
     use v1::put_prior_request::Part;
-    let tensors = [("block_affinities".to_owned(), vec![1, 1, scores.len()], scores)];
+    let tensors = [(
+        "block_affinities".to_owned(),
+        vec![1, 1, scores.len()],
+        scores,
+    )];
     let header = v1::PutPriorHeader {
         prefix_hash: prefix_hash.into(),
         ..Default::default()
@@ -87,7 +97,9 @@ pub(super) async fn put_prior(clients: &Clients, prefix_hash: &str, scores: &[f3
     let parts = [Part::Header(header), Part::Chunk(safetensors(&tensors))];
     let parts = parts.map(|part| v1::PutPriorRequest { part: Some(part) });
     let mut routing = clients.routing.clone();
-    within(routing.put_prior(tokio_stream::iter(parts))).await.unwrap();
+    within(routing.put_prior(tokio_stream::iter(parts)))
+        .await
+        .unwrap();
 }
 
 /// A safetensors file of f32.

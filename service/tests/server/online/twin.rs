@@ -48,9 +48,7 @@ impl Asked {
 
     /// The same numbers as the statistics of kri-t.
     pub(super) fn statistics(&self, position: u64) -> v1::QueryVectors {
-        let of = |part: fn(Complex) -> f64| {
-            bytes(self.bands().map(move |band| part(band) as f32))
-        };
+        let of = |part: fn(Complex) -> f64| bytes(self.bands().map(move |band| part(band) as f32));
         v1::QueryVectors {
             frame: v1::RopeFrame::PreRope.into(),
             layer_ids: self.layer_ids.clone(),
@@ -114,9 +112,17 @@ pub(super) fn kri_q_by_head(cartridge: &Cartridge, asked: &Asked, group: Group) 
 fn kri_q_of(keys: &[f32], queries: &[&[f32]], group: Group, cosine: bool) -> f64 {
     let mean = mean_key(keys);
     let score = |query: &&[f32]| {
-        let dot: f64 = query.iter().zip(&mean).map(|(q, k)| f64::from(*q) * k).sum();
+        let dot: f64 = query
+            .iter()
+            .zip(&mean)
+            .map(|(q, k)| f64::from(*q) * k)
+            .sum();
         if cosine {
-            let of_query = query.iter().map(|q| f64::from(*q).powi(2)).sum::<f64>().sqrt();
+            let of_query = query
+                .iter()
+                .map(|q| f64::from(*q).powi(2))
+                .sum::<f64>()
+                .sqrt();
             let of_key = mean.iter().map(|k| k * k).sum::<f64>().sqrt();
             dot / of_query.max(1e-12) / of_key.max(1e-12)
         } else {
@@ -153,7 +159,11 @@ pub(super) fn kri_t(cartridge: &Cartridge, asked: &Asked, position: u64) -> Vec<
             let scores: Vec<f64> = blocks.map(score).collect();
             let count = scores.len() as f64;
             let mean = scores.iter().sum::<f64>() / count;
-            let variance = scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>() / count;
+            let variance = scores
+                .iter()
+                .map(|score| (score - mean).powi(2))
+                .sum::<f64>()
+                / count;
             for (best, score) in best.iter_mut().zip(&scores) {
                 *best = best.max((score - mean) / variance.sqrt().max(1e-6));
             }
@@ -210,7 +220,9 @@ fn together(scores: impl ExactSizeIterator<Item = f64>, group: Group) -> f64 {
 
 fn mean_key(keys: &[f32]) -> Vec<f64> {
     let of_channel = |channel: usize| {
-        let values = keys.chunks_exact(HEAD_DIM).map(|key| f64::from(key[channel]));
+        let values = keys
+            .chunks_exact(HEAD_DIM)
+            .map(|key| f64::from(key[channel]));
         values.sum::<f64>() / BLOCK_SIZE as f64
     };
     (0..HEAD_DIM).map(of_channel).collect()
