@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use kvatlas_kernels::score::{
     Aggregate, HeadQuery, RowQuery, Table, best, group_scores, standardize,
 };
-use kvatlas_kernels::screen::{FAILURE_PROBABILITY, Screen, best_screened};
+use kvatlas_kernels::screen::{FAILURE_PROBABILITY, Screen, Screened, Wanted};
 use kvatlas_kernels::{Scores, rank, rank_rows, score::Cpu};
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -243,43 +243,38 @@ impl ScorerWorker {
         }
     }
 
-    /// One pass over the table for all that want every block, one over its screen for each other.
+    /// One pass for all of the group, over the screen where that is enough.
     fn score_rows(&self, which: WhichTable, group: Vec<Planned>) {
         let summary = Arc::clone(&group[0].summary);
         let (table, screen) = rows_of(&summary, which);
         let batch = group.len();
-        let (screened, full): (Vec<_>, Vec<_>) = group
-            .into_iter()
-            .partition(|planned| screen.is_some() && matches!(planned.want, Want::Best { .. }));
-        for planned in screened {
-            self.answer_screened(planned, &table, screen.as_ref(), batch);
-        }
-        let queries: Vec<&RowQuery> = full.iter().filter_map(Planned::row_query).collect();
-        let mut scores = vec![0.0; queries.len() * table.rows()];
-        self.cpu.row_dots(&table, &queries, &mut scores);
-        for (planned, scores) in full.into_iter().zip(scores.chunks_exact(table.rows())) {
-            let order = pooled_order(scores, &planned.want);
-            planned.answer(order, batch, None, (self.clock_ns)());
-        }
-    }
-
-    fn answer_screened(
-        &self,
-        planned: Planned,
-        table: &Table<'_>,
-        screen: Option<&Screen<'_>>,
-        batch: usize,
-    ) {
-        let (Some(screen), Some(query), Want::Best { among, k }) =
-            (screen, planned.row_query(), &planned.want)
-        else {
-            return;
+        let queries: Vec<&RowQuery> = group.iter().filter_map(Planned::row_query).collect();
+        let answers: Vec<(Order, Option<usize>)> = match (screen, &group[0].want) {
+            (Some(screen), Want::Best { among, k }) => {
+                let wanted = Wanted {
+                    among: among.clone(),
+                    k: *k,
+                    failure_probability: FAILURE_PROBABILITY,
+                };
+                let found = screen.best_of_each(&self.cpu, &table, &queries, &wanted);
+                let answer = |found: Screened| {
+                    let survivors = (!found.full_pass).then_some(found.survivors);
+                    (Order::Pooled(complete(found.best, table.rows())), survivors)
+                };
+                found.into_iter().map(answer).collect()
+            }
+            (None, _) | (Some(_), Want::All | Want::PerHead) => {
+                let mut scores = vec![0.0; queries.len() * table.rows()];
+                self.cpu.row_dots(&table, &queries, &mut scores);
+                let scores = scores.chunks_exact(table.rows());
+                let answer = |scores| (pooled_order(scores, &group[0].want), None);
+                scores.map(answer).collect()
+            }
         };
-        let asked = (among.clone(), *k);
-        let found = best_screened(&self.cpu, table, screen, query, asked, FAILURE_PROBABILITY);
-        let survivors = (!found.full_pass).then_some(found.survivors);
-        let order = Order::Pooled(complete(found.best, table.rows()));
-        planned.answer(order, batch, survivors, (self.clock_ns)());
+        let now_ns = (self.clock_ns)();
+        for (planned, (order, survivors)) in group.into_iter().zip(answers) {
+            planned.answer(order, batch, survivors, now_ns);
+        }
     }
 
     fn score_heads(&mut self, planned: Planned) {
@@ -355,9 +350,12 @@ struct Planned {
 }
 
 impl Planned {
+    /// Whether one pass answers both.
     fn shares_rows(&self, table: WhichTable, other: &Planned) -> bool {
-        let same = self.summary.generation == other.summary.generation;
-        same && matches!(other.plan, Plan::Rows { table: of_other, .. } if of_other == table)
+        let same_summary = self.summary.generation == other.summary.generation;
+        same_summary
+            && self.want == other.want
+            && matches!(other.plan, Plan::Rows { table: of_other, .. } if of_other == table)
     }
 
     fn row_query(&self) -> Option<&RowQuery> {
