@@ -3,12 +3,15 @@
 use std::ops::Range;
 
 use super::Screen;
-use super::products::product_scalar;
-use super::query::IntegerQuery;
+use super::products::{Instructions, Products, ROWS};
+use super::query::{Bound, IntegerQuery};
 use crate::score::{Cpu, Elements, RowQuery, Table, best};
 
-/// Chance, for each block asked for, that the screen leaves it out though it belongs in.
+/// Chance, for each block that belongs in the answer, that the screen leaves it out.
 pub const FAILURE_PROBABILITY: f64 = 1e-9;
+
+/// Codes that a thread reads before it looks for more to do.
+const TASK_BYTES: usize = 1 << 20;
 
 /// Which blocks are asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +20,7 @@ pub struct Wanted {
     pub among: Range<usize>,
     /// How many.
     pub k: usize,
-    /// Chance, for each block asked for, that it is left out though it belongs in: see the
+    /// Chance, for each block that belongs in the answer, that it is left out: see the
     /// [module](super).
     pub failure_probability: f64,
 }
@@ -51,7 +54,7 @@ impl Screen<'_> {
         all.swap_remove(0)
     }
 
-    /// [`Screen::best`] for several queries; the codes are read once.
+    /// [`Screen::best`] for each of several queries; the codes are read once.
     ///
     /// # Panics
     /// As [`Screen::best`].
@@ -63,68 +66,207 @@ impl Screen<'_> {
         queries: &[&RowQuery],
         wanted: &Wanted,
     ) -> Vec<Screened> {
-        assert_eq!(table.rows(), self.blocks(), "the screen is the table's");
-        assert_eq!(table.width, self.width(), "the screen is the table's");
-        assert!(0.0 < wanted.failure_probability && wanted.failure_probability < 1.0);
-        queries
+        assert_eq!(table.rows(), self.blocks(), "a row for each block");
+        assert_eq!(table.width, self.width(), "a channel for each column");
+        assert!(
+            0.0 < wanted.failure_probability && wanted.failure_probability < 1.0,
+            "a probability"
+        );
+        let pass = Pass {
+            cpu,
+            table,
+            screen: self,
+            wanted,
+        };
+        if pass.is_hopeless(wanted.k) {
+            return queries.iter().map(|query| pass.full(query)).collect();
+        }
+        let integers: Vec<_> = queries
             .iter()
-            .map(|query| self.one(cpu, table, query, wanted))
-            .collect()
+            .map(|query| IntegerQuery::new(query, self, wanted.failure_probability))
+            .collect();
+        let products = pass.products(&integers);
+        let each = queries.iter().zip(&integers).enumerate();
+        each.map(|(at, (query, integers))| {
+            let products = products.iter().skip(at).step_by(queries.len());
+            pass.screened(query, &integers.bound, products.copied())
+        })
+        .collect()
+    }
+}
+
+/// What every step of a pass needs.
+struct Pass<'a> {
+    cpu: &'a Cpu,
+    table: &'a Table<'a>,
+    screen: &'a Screen<'a>,
+    wanted: &'a Wanted,
+}
+
+/// A block whose score by the full table is known.
+#[derive(Clone, Copy, Debug)]
+struct Scored {
+    block: usize,
+    score: f32,
+}
+
+impl Pass<'_> {
+    /// Whether so many rows of the full table are to be read that all of them might as well be.
+    fn is_hopeless(&self, rows: usize) -> bool {
+        rows > self.wanted.among.len() / 2
     }
 
-    fn one(&self, cpu: &Cpu, table: &Table<'_>, query: &RowQuery, wanted: &Wanted) -> Screened {
-        let integers = IntegerQuery::new(query, self, wanted.failure_probability);
-        let score = |block: usize| {
-            let codes = &self.codes[block * table.width..(block + 1) * table.width];
-            integers
-                .bound
-                .score(product_scalar(codes, &integers), self.block_scales[block])
-        };
-        let screened: Vec<f64> = wanted.among.clone().map(score).collect();
-        let mut order: Vec<usize> = (0..screened.len()).collect();
-        order.sort_by(|&left, &right| screened[right].total_cmp(&screened[left]));
-        let exact = |block: usize| row_dot(cpu, table, query, block);
-        let least = order
+    /// `[blocks, queries]`: the products of the codes with each query.
+    fn products(&self, queries: &[IntegerQuery]) -> Vec<i64> {
+        let instructions = Instructions::up_to(self.cpu.level());
+        let queries: Vec<_> = queries
             .iter()
-            .take(wanted.k)
-            .map(|&at| exact(wanted.among.start + at));
-        let least = least.fold(f32::INFINITY, |least, score| {
-            if score < least || score.is_nan() {
-                score
-            } else {
-                least
+            .map(|query| Products::new(instructions, query))
+            .collect();
+        let (blocks, width) = (&self.wanted.among, self.screen.width());
+        let codes = &self.screen.codes[blocks.start * width..blocks.end * width];
+        let mut products = vec![0; blocks.len() * queries.len()];
+        let rows = (TASK_BYTES / width).next_multiple_of(ROWS).max(ROWS);
+        let tasks = codes
+            .chunks(rows * width)
+            .zip(products.chunks_mut(rows * queries.len()));
+        self.cpu.pool.run(tasks.collect(), |(codes, products)| {
+            let groups = codes
+                .chunks(ROWS * width)
+                .zip(products.chunks_mut(ROWS * queries.len()));
+            for (codes, products) in groups {
+                // All queries, while the codes are in a cache.
+                for (at, query) in queries.iter().enumerate() {
+                    let products = products.iter_mut().skip(at).step_by(queries.len());
+                    for (product, value) in products.zip(multiply(query, codes)) {
+                        *product = value;
+                    }
+                }
             }
         });
-        let survives = |block: &usize| {
-            let upper = integers.bound.upper(
-                screened[block - wanted.among.start],
-                self.block_scales[*block],
-                self.block_norms[*block],
-            );
-            least.is_nan() || upper >= f64::from(least)
-        };
-        let survivors: Vec<usize> = wanted.among.clone().filter(survives).collect();
-        let scores: Vec<f32> = survivors.iter().map(|&block| exact(block)).collect();
-        let best = best(&scores, 0..scores.len(), wanted.k);
+        products
+    }
+
+    fn screened(
+        &self,
+        query: &RowQuery,
+        bound: &Bound,
+        products: impl Iterator<Item = i64>,
+    ) -> Screened {
+        let blocks = self.wanted.among.clone();
+        let scales = &self.screen.block_scales[blocks.clone()];
+        let norms = &self.screen.block_norms[blocks.clone()];
+        let scores: Vec<f64> = products
+            .zip(scales)
+            .map(|(product, &scale)| bound.score(product, scale))
+            .collect();
+        let mut known = self.score(query, &likely(&scores, blocks.start, self.wanted.k));
+        // The score that the last of the best has at least.
+        let least = known
+            .iter()
+            .map(|known| known.score)
+            .fold(f32::INFINITY, least);
+        let mut is_known = vec![false; scores.len()];
+        for known in &known {
+            is_known[known.block - blocks.start] = true;
+        }
+        let uppers = scores.iter().zip(scales.iter().zip(norms));
+        let uppers = uppers.map(|(&score, (&scale, &norm))| bound.upper(score, scale, norm));
+        let survivors: Vec<usize> = blocks
+            .zip(uppers.zip(is_known))
+            .filter(|&(_, (upper, is_known))| upper >= f64::from(least) && !is_known)
+            .map(|(block, _)| block)
+            .collect();
+        if self.is_hopeless(known.len() + survivors.len()) {
+            return self.full(query);
+        }
+        known.extend(self.score(query, &survivors));
+        known.sort_unstable_by_key(|known| known.block);
+        let scores: Vec<f32> = known.iter().map(|known| known.score).collect();
+        let best = best(&scores, 0..scores.len(), self.wanted.k);
         let best = best
             .into_iter()
-            .map(|at| u32::try_from(survivors[at as usize]).expect("counted in u32"))
+            .map(|at| narrow(known[at as usize].block))
             .collect();
         Screened {
             best,
-            survivors: survivors.len(),
+            survivors: known.len(),
             full_pass: false,
+        }
+    }
+
+    /// The blocks' scores by the full table.
+    fn score(&self, query: &RowQuery, blocks: &[usize]) -> Vec<Scored> {
+        let mut scored: Vec<_> = blocks
+            .iter()
+            .map(|&block| Scored { block, score: 0.0 })
+            .collect();
+        let tasks = scored.iter_mut().collect();
+        self.cpu.pool.run(tasks, |scored: &mut Scored| {
+            scored.score = self.cpu.row_dot(self.table, scored.block, query);
+        });
+        scored
+    }
+
+    /// Without the screen.
+    fn full(&self, query: &RowQuery) -> Screened {
+        let (blocks, width) = (&self.wanted.among, self.table.width);
+        let columns = blocks.start * width..blocks.end * width;
+        let elements = match self.table.elements {
+            Elements::F16(elements) => Elements::F16(&elements[columns]),
+            Elements::F32(elements) => Elements::F32(&elements[columns]),
+        };
+        let mut scores = vec![0.0; blocks.len()];
+        self.cpu
+            .row_dots(&Table::new(elements, width), &[query], &mut scores);
+        let best = best(&scores, 0..scores.len(), self.wanted.k);
+        let best = best
+            .into_iter()
+            .map(|at| at + narrow(blocks.start))
+            .collect();
+        Screened {
+            best,
+            survivors: blocks.len(),
+            full_pass: true,
         }
     }
 }
 
-fn row_dot(cpu: &Cpu, table: &Table<'_>, query: &RowQuery, block: usize) -> f32 {
-    let columns = block * table.width..(block + 1) * table.width;
-    let row = match table.elements {
-        Elements::F16(elements) => Elements::F16(&elements[columns]),
-        Elements::F32(elements) => Elements::F32(&elements[columns]),
-    };
-    let mut score = [0.0];
-    cpu.row_dots(&Table::new(row, table.width), &[query], &mut score);
-    score[0]
+/// The products of up to [`ROWS`] rows.
+fn multiply(query: &Products<'_>, codes: &[u8]) -> [i64; ROWS] {
+    let width = query.width();
+    if codes.len() == ROWS * width {
+        query.of(std::array::from_fn(|row| &codes[row * width..][..width]))
+    } else {
+        let mut products = [0; ROWS];
+        for (product, codes) in products.iter_mut().zip(codes.chunks(width)) {
+            [*product] = query.of([codes]);
+        }
+        products
+    }
+}
+
+/// The `k` blocks that are best by the screen, in any order.
+fn likely(scores: &[f64], first: usize, k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    if k > 0 && k < order.len() {
+        order.select_nth_unstable_by(k - 1, |&left, &right| {
+            scores[right].total_cmp(&scores[left])
+        });
+    }
+    order.truncate(k);
+    order.into_iter().map(|at| first + at).collect()
+}
+
+/// The smaller; with a NaN nothing is certain.
+fn least(left: f32, right: f32) -> f32 {
+    if left.is_nan() || right.is_nan() {
+        f32::NEG_INFINITY
+    } else {
+        left.min(right)
+    }
+}
+
+fn narrow(block: usize) -> u32 {
+    u32::try_from(block).expect("blocks are counted in u32")
 }

@@ -3,13 +3,15 @@
 use std::ops::Range;
 
 use super::{CODE_REACH, CODE_ZERO, GROUP, Screen};
-use crate::score::RowQuery;
+use crate::score::{ROW_DOT_UNDERFLOW, RowQuery, row_dot_error};
 
 /// The query's values times the channels' scales, as multiples of one step.
 #[derive(Clone, Debug)]
 pub(super) struct IntegerQuery {
     /// Groups of [`GROUP`] columns in which a span has a column; ascending, neighbours merged.
     pub runs: Vec<Range<usize>>,
+    /// Columns of a row.
+    pub width: usize,
     /// For all groups of a row; zero outside the spans and beyond the row.
     pub groups: Vec<[i32; GROUP]>,
     /// What the codes' zero adds to a product of codes and integers.
@@ -42,6 +44,10 @@ pub(super) const INTEGER_MAX: i32 = 127 << 16;
 /// Relative errors of the f64 arithmetic here; thousands of times what it can be.
 const SLACK: f64 = 1e-9;
 
+/// How far a code's mean can be from the ratio it stands for: the dither's fraction has 32 bits,
+/// and is added in f64.
+const DITHER_BIAS: f64 = 1.0 / (1_u64 << 31) as f64;
+
 impl IntegerQuery {
     /// `failure_probability` is that of one block's score being above its upper end.
     pub(super) fn new(query: &RowQuery, screen: &Screen<'_>, failure_probability: f64) -> Self {
@@ -68,6 +74,7 @@ impl IntegerQuery {
         }
         let bound = Bound::new(&sums, step, query.values.len(), failure_probability);
         Self {
+            width,
             runs: runs(query),
             groups,
             offset,
@@ -89,21 +96,18 @@ struct Sums {
 
 impl Bound {
     fn new(sums: &Sums, step: f64, columns: usize, failure_probability: f64) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "at most WIDTH_MAX")]
-        let columns = columns as f64;
         let norm = sums.query.sqrt() * (1.0 + SLACK);
-        let deviations = (-failure_probability.ln() / 2.0).sqrt();
-        // A fraction of 32 bits, and the ratio it is added to in f64.
-        const DITHER_BIAS: f64 = 1.0 / (1_u64 << 31) as f64;
+        let deviations = (-failure_probability.ln() / 2.0).sqrt() * (1.0 + SLACK);
+        let rounding = CODE_REACH * sums.rest_absolute + DITHER_BIAS * sums.scaled_absolute;
+        #[expect(clippy::cast_precision_loss, reason = "at most WIDTH_MAX")]
+        let underflow = columns as f64 * ROW_DOT_UNDERFLOW;
         Self {
             centre: sums.centre,
             step,
-            chance: deviations * step * sums.integers.sqrt() * (1.0 + SLACK),
-            rounding: (CODE_REACH * sums.rest_absolute + DITHER_BIAS * sums.scaled_absolute)
-                * (1.0 + SLACK),
-            full_pass: columns * f64::from(f32::EPSILON) * norm,
-            // Subnormal products of the full pass lose up to the smallest f32 each.
-            constant: SLACK * sums.centre_absolute + columns * f64::from(f32::from_bits(1)),
+            chance: deviations * step * sums.integers.sqrt(),
+            rounding: rounding * (1.0 + SLACK),
+            full_pass: row_dot_error(columns) * norm,
+            constant: SLACK * sums.centre_absolute + underflow,
             norm_max: f64::from(f32::MAX) / 2.0 / norm,
         }
     }
