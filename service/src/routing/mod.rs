@@ -17,3 +17,4 @@ pub mod ranking;
 mod record;
 pub mod resolve;
 pub mod scorer;
+pub mod summary;
