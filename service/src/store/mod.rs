@@ -60,6 +60,7 @@ pub enum Table {
     Priors = 2,
     Namespaces = 3,
     Donors = 4,
+    Encoders = 6,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +101,7 @@ pub struct Store {
 
 /// How many batches were written, then how many records each table has, by table byte. sled can
 /// lose writes of a damaged log without a word: then these differ from what is found.
-type Counts = [u64; 5];
+type Counts = [u64; 7];
 const WRITES: usize = 0;
 
 /// What was found at the start.

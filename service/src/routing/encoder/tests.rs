@@ -1,0 +1,1 @@
+//! Encoders against transformers, and folders that are no models.
