@@ -25,7 +25,10 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
-    routing::priors::Priors,
+    routing::{
+        encoder::registry::{self, Encoders},
+        priors::Priors,
+    },
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -60,6 +63,8 @@ const TICK: Duration = Duration::from_secs(1);
 pub enum AppError {
     #[error("{0}")]
     Store(#[from] StoreError),
+    #[error("{0}")]
+    Encoders(#[from] registry::OpenError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -327,6 +332,7 @@ fn open(
     let Data {
         store,
         priors,
+        encoders,
         donors,
         damaged_records,
     } = read_data(args, capacity, &clock)?;
@@ -346,6 +352,7 @@ fn open(
     let core = Core {
         store: Arc::clone(&store),
         priors: Arc::new(priors),
+        encoders: Arc::new(encoders),
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
@@ -377,6 +384,7 @@ fn open(
 struct Data {
     store: Arc<Store>,
     priors: Priors,
+    encoders: Encoders,
     donors: Opened,
     /// Records that cannot be read; they are left out.
     damaged_records: u64,
@@ -390,13 +398,16 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     if priors_loaded.damaged == 0 {
         store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
     }
+    let (encoders, encoders_loaded) =
+        Encoders::open(Arc::clone(&store), args.models_dir.as_deref())?;
     let defaults = Defaults {
         mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
         mode_is_given: args.mode.is_some(),
         gates: args.gates.into(),
     };
     let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records = report.damaged + priors_loaded.damaged + donors.loaded.damaged;
+    let damaged_records =
+        report.damaged + priors_loaded.damaged + encoders_loaded.damaged + donors.loaded.damaged;
     let writes_lost = report.writes_lost;
     if writes_lost > 0 || damaged_records > 0 {
         tracing::error!(
@@ -407,6 +418,8 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     }
     tracing::info!(
         priors = priors.len(),
+        encoders = encoders_loaded.working,
+        encoders_broken = encoders_loaded.broken,
         donors = donors.loaded.donors,
         namespaces = donors.loaded.namespaces,
         damaged_records,
@@ -416,6 +429,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     Ok(Data {
         store,
         priors,
+        encoders,
         donors,
         damaged_records,
     })

@@ -36,7 +36,7 @@ use crate::{
         writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::priors::Priors,
+    routing::{encoder::registry::Encoders, priors::Priors},
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -47,12 +47,13 @@ use crate::{
 pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
+    pub encoders: Arc<Encoders>,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
     pub donor_leases: DonorLeases,
     pub manifest_leases: ManifestLeases,
     pub repeats: Repeats,
-    /// For prior imports.
+    /// For imports of priors and encoders.
     pub importers: Workers,
     /// Priors being uploaded: each is held in memory until it is imported.
     pub uploads: Arc<Semaphore>,

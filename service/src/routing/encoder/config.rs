@@ -1,6 +1,7 @@
 //! What a model folder's config.json says of layer 0, checked.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -154,8 +155,8 @@ impl ModelConfig {
         check(
             heads.is_multiple_of(kv_heads),
             "num_key_value_heads",
-            kv_heads,
-            format_args!("a divisor of the {heads} query heads"),
+            &kv_heads,
+            &format_args!("a divisor of the {heads} query heads"),
         )?;
         Ok(Self {
             architecture,
@@ -209,8 +210,8 @@ fn head_dim(
             check(
                 hidden_size.is_multiple_of(heads),
                 "hidden_size",
-                hidden_size,
-                format_args!("a multiple of the {heads} query heads where head_dim is not given"),
+                &hidden_size,
+                &format_args!("a multiple of the {heads} query heads where head_dim is not given"),
             )?;
             count(
                 "head_dim",
@@ -219,7 +220,7 @@ fn head_dim(
             )?
         }
     };
-    check(head_dim.is_multiple_of(2), "head_dim", head_dim, "even")?;
+    check(head_dim.is_multiple_of(2), "head_dim", &head_dim, &"even")?;
     Ok(head_dim)
 }
 
@@ -262,8 +263,8 @@ fn llama3(raw: &Raw, rope: &RawRope) -> Result<RopeScaling, ConfigError> {
     check(
         high > low && high <= FACTOR_MAX,
         "high_freq_factor",
-        high,
-        format_args!("above low_freq_factor and at most {FACTOR_MAX}"),
+        &high,
+        &format_args!("above low_freq_factor and at most {FACTOR_MAX}"),
     )?;
     Ok(RopeScaling::Llama3 {
         factor: factor(rope.factor)?,
@@ -345,20 +346,20 @@ fn count(field: &'static str, given: Option<u64>, max: u32) -> Result<u32, Confi
     let given = required(field, given)?;
     let count = u32::try_from(given).ok();
     let count = count.filter(|count| (1..=max).contains(count));
-    count.ok_or_else(|| wrong(field, given, format_args!("1 to {max}")))
+    count.ok_or_else(|| wrong(field, &given, &format_args!("1 to {max}")))
 }
 
 /// A number from `min` to `max`; NaN is in no range.
 fn within(field: &'static str, value: f64, min: f64, max: f64) -> Result<f64, ConfigError> {
     let wanted = format_args!("{min} to {max}");
-    check((min..=max).contains(&value), field, value, wanted).map(|()| value)
+    check((min..=max).contains(&value), field, &value, &wanted).map(|()| value)
 }
 
 fn check(
     holds: bool,
     field: &'static str,
-    found: impl ToString,
-    wanted: impl ToString,
+    found: &impl Display,
+    wanted: &impl Display,
 ) -> Result<(), ConfigError> {
     if holds {
         return Ok(());
@@ -366,7 +367,7 @@ fn check(
     Err(wrong(field, found, wanted))
 }
 
-fn wrong(field: &'static str, found: impl ToString, wanted: impl ToString) -> ConfigError {
+fn wrong(field: &'static str, found: &impl Display, wanted: &impl Display) -> ConfigError {
     ConfigError::Value {
         field,
         found: found.to_string(),

@@ -75,6 +75,9 @@ pub enum EncoderError {
 }
 
 impl Encoder {
+    /// Of every model that is supported.
+    pub const LAYOUT: PairLayout = PairLayout::Half;
+
     /// Maps a model folder. The files may be symbolic links, as long as they stay below `root`,
     /// which is canonical.
     ///
@@ -127,7 +130,7 @@ impl Encoder {
         }
         Ok(QueryVectors {
             rope: frame.rope,
-            layout: PairLayout::Half,
+            layout: Self::LAYOUT,
             layer_ids: Box::new([0]),
             heads: self.config.heads,
             head_dim: self.config.head_dim,
