@@ -27,7 +27,7 @@ use crate::{
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
     routing::{
-        encoder::Encoders,
+        encoder::registry::{self, Encoders},
         priors::Priors,
         query::Queries,
         scorer::{Scorer, ScorerWorker},
@@ -67,6 +67,8 @@ const TICK: Duration = Duration::from_secs(1);
 pub enum AppError {
     #[error("{0}")]
     Store(#[from] StoreError),
+    #[error("{0}")]
+    Encoders(#[from] registry::OpenError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -339,6 +341,7 @@ fn open(
     let Data {
         store,
         priors,
+        encoders,
         donors,
         damaged_records,
     } = read_data(args, capacity, &clock)?;
@@ -361,7 +364,7 @@ fn open(
         store: Arc::clone(&store),
         priors: Arc::new(priors),
         summaries,
-        encoders,
+        encoders: Arc::new(encoders),
         scorer,
         queries: Queries::new(args.queries_max, args.query_bytes_max),
         catalog,
@@ -409,6 +412,7 @@ fn scorer(
 struct Data {
     store: Arc<Store>,
     priors: Priors,
+    encoders: Encoders,
     donors: Opened,
     /// Records that cannot be read; they are left out.
     damaged_records: u64,
@@ -422,13 +426,16 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     if priors_loaded.damaged == 0 {
         store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
     }
+    let (encoders, encoders_loaded) =
+        Encoders::open(Arc::clone(&store), args.models_dir.as_deref())?;
     let defaults = Defaults {
         mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
         mode_is_given: args.mode.is_some(),
         gates: args.gates.into(),
     };
     let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records = report.damaged + priors_loaded.damaged + donors.loaded.damaged;
+    let damaged_records =
+        report.damaged + priors_loaded.damaged + encoders_loaded.damaged + donors.loaded.damaged;
     let writes_lost = report.writes_lost;
     if writes_lost > 0 || damaged_records > 0 {
         tracing::error!(
@@ -439,6 +446,8 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     }
     tracing::info!(
         priors = priors.len(),
+        encoders = encoders_loaded.working,
+        encoders_broken = encoders_loaded.broken,
         donors = donors.loaded.donors,
         namespaces = donors.loaded.namespaces,
         damaged_records,
@@ -448,6 +457,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     Ok(Data {
         store,
         priors,
+        encoders,
         donors,
         damaged_records,
     })

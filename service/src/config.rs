@@ -88,6 +88,12 @@ pub struct ServeArgs {
     )]
     pub data_dir: PathBuf,
 
+    /// Folder that model folders lie below, for `kvatlas encoder put`. Their files are mapped:
+    /// nobody may write into them while the server runs (replace them, and put them again).
+    /// Without it, no encoder can be put.
+    #[arg(long, env = "KVATLAS_MODELS_DIR", value_name = "PATH")]
+    pub models_dir: Option<PathBuf>,
+
     /// What FindDonor may lead to. Without it, the mode last set by SetMode, at first
     /// discovery-only.
     #[arg(long, env = "KVATLAS_MODE", value_enum)]
@@ -407,6 +413,7 @@ impl Default for ServeArgs {
             )))],
             http_listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
             data_dir: "kvatlas-data".into(),
+            models_dir: None,
             mode: None,
             workers: 0,
             calls_in_flight_max: 4096,

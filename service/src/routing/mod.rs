@@ -4,6 +4,7 @@
 //! blocks). Around them: `import` (files), `prior`, `record` and `priors` (what is stored),
 //! `manifest` (the answer).
 
+pub mod encoder;
 pub mod frame;
 pub mod import;
 pub mod manifest;

@@ -38,7 +38,7 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     routing::{
-        encoder::Encoders, priors::Priors, query::Queries, scorer::Scorer, summary::Summaries,
+        encoder::registry::Encoders, priors::Priors, query::Queries, scorer::Scorer, summary::Summaries,
     },
     store::Store,
     supervise::{Supervisor, Workers},
@@ -60,7 +60,7 @@ pub struct Core {
     pub donor_leases: DonorLeases,
     pub manifest_leases: ManifestLeases,
     pub repeats: Repeats,
-    /// For prior imports.
+    /// For imports of priors and encoders.
     pub importers: Workers,
     /// Priors being uploaded: each is held in memory until it is imported.
     pub uploads: Arc<Semaphore>,

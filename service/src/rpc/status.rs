@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
     routing::{
+        encoder::{EncoderError, registry},
         manifest::ManifestError,
         priors::PutError,
         query::{PlanError, QueriesFull},
@@ -127,6 +128,43 @@ pub fn plan(error: &PlanError) -> Status {
         Code::InvalidArgument
     } else {
         Code::FailedPrecondition
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn put_encoder(error: &registry::PutError) -> Status {
+    let code = match error {
+        registry::PutError::Name { .. }
+        | registry::PutError::ModelDir { .. }
+        | registry::PutError::NotBelow
+        | registry::PutError::Model(_) => Code::InvalidArgument,
+        registry::PutError::NoModelsDir => Code::FailedPrecondition,
+        registry::PutError::Full => Code::ResourceExhausted,
+        registry::PutError::Store(error) => {
+            tracing::error!(%error, "an encoder could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn encoder(error: &EncoderError) -> Status {
+    let code = match error {
+        EncoderError::Tokens { .. }
+        | EncoderError::Vocabulary { .. }
+        | EncoderError::MeanOfLast { .. }
+        | EncoderError::MeanBeyondTokens { .. }
+        | EncoderError::Position => Code::InvalidArgument,
+        // The request is sound; what is stored does not go together, or not any more.
+        EncoderError::Layer
+        | EncoderError::Layout
+        | EncoderError::Bands { .. }
+        | EncoderError::Frequency { .. }
+        | EncoderError::AttentionScaling { .. }
+        | EncoderError::Changed
+        | EncoderError::NotFinite => Code::FailedPrecondition,
     };
     Status::new(code, error.to_string())
 }

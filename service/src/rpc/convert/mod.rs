@@ -1,6 +1,7 @@
 //! Bytes from outside become types that cannot be wrong. All validation is here.
 
 pub mod donors;
+pub mod encoders;
 pub mod leases;
 pub mod namespace;
 pub mod online;
