@@ -1,5 +1,6 @@
 //! Kernels over block scores. Each fast version has a scalar twin that is its specification.
 
+pub mod cuda;
 mod matvec;
 mod pool;
 mod rank;
