@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use kvatlas_kernels::score::Cpu;
+use kvatlas_kernels::{cuda::CudaError, score::Cpu};
 use parking_lot::Mutex;
 use tokio::{
     signal::unix::SignalKind,
@@ -30,7 +30,7 @@ use crate::{
         encoder::registry::{self, Encoders},
         priors::Priors,
         query::Queries,
-        scorer::{Scorer, ScorerWorker},
+        scorer::{Device, Scorer, ScorerWorker},
         summary::Summaries,
     },
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
@@ -69,6 +69,8 @@ pub enum AppError {
     Store(#[from] StoreError),
     #[error("{0}")]
     Encoders(#[from] registry::OpenError),
+    #[error("--device: {0}")]
+    Device(#[from] CudaError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -341,6 +343,7 @@ fn open(
     let Data {
         store,
         priors,
+        summaries,
         encoders,
         donors,
         damaged_records,
@@ -362,7 +365,7 @@ fn open(
     };
     let core = Core {
         store: Arc::clone(&store),
-        priors: Arc::new(priors),
+        priors,
         summaries,
         encoders: Arc::new(encoders),
         scorer,
@@ -403,15 +406,15 @@ fn scorer(
     clock: Clock,
 ) -> Result<(Scorer, ScorerWorker), AppError> {
     let cpu = Cpu::start(args.cpu_threads()).map_err(AppError::Thread)?;
-    let store = Arc::clone(store);
-    Ok(Scorer::new(args.queue_depth_max, cpu, store, move || {
-        clock.now_ns()
-    }))
+    let device = Device::open(args.device, cpu)?;
+    let (store, clock_ns) = (Arc::clone(store), move || clock.now_ns());
+    Ok(Scorer::new(args.queue_depth_max, device, store, clock_ns))
 }
 
 struct Data {
     store: Arc<Store>,
-    priors: Priors,
+    priors: Arc<Priors>,
+    summaries: Arc<Summaries>,
     encoders: Encoders,
     donors: Opened,
     /// Records that cannot be read; they are left out.
@@ -422,9 +425,13 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     let (store, report) = Store::open(&args.data_dir)?;
     let store = Arc::new(store);
     let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
+    let priors = Arc::new(priors);
+    let (summaries, summaries_loaded) = Summaries::open(Arc::clone(&store), Arc::clone(&priors))?;
     // With a damaged record it is not known whose files are whose.
-    if priors_loaded.damaged == 0 {
-        store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
+    if priors_loaded.damaged + summaries_loaded.damaged == 0 {
+        let mut blobs = priors_loaded.blobs;
+        blobs.extend(summaries_loaded.blobs);
+        store.remove_unreferenced_blobs(&blobs)?;
     }
     let (encoders, encoders_loaded) =
         Encoders::open(Arc::clone(&store), args.models_dir.as_deref())?;
@@ -434,8 +441,11 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
         gates: args.gates.into(),
     };
     let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records =
-        report.damaged + priors_loaded.damaged + encoders_loaded.damaged + donors.loaded.damaged;
+    let damaged_records = report.damaged
+        + priors_loaded.damaged
+        + summaries_loaded.damaged
+        + encoders_loaded.damaged
+        + donors.loaded.damaged;
     let writes_lost = report.writes_lost;
     if writes_lost > 0 || damaged_records > 0 {
         tracing::error!(
@@ -457,6 +467,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     Ok(Data {
         store,
         priors,
+        summaries: Arc::new(summaries),
         encoders,
         donors,
         damaged_records,

@@ -3,6 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
+use kvatlas_kernels::cuda::DeviceChoice;
 
 use crate::{donors::gate::Gates, routing::query};
 
@@ -304,42 +305,6 @@ pub struct GateArgs {
     pub exact_prefix_skip_ratio: f32,
 }
 
-/// Where scores are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Device {
-    /// A GPU where there is one, else the processor.
-    Auto,
-    Cpu,
-    /// This GPU; without it the server does not start.
-    Cuda(usize),
-}
-
-impl FromStr for Device {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Device, String> {
-        let ordinal = text
-            .strip_prefix("cuda:")
-            .and_then(|digits| digits.parse().ok());
-        match (text, ordinal) {
-            ("auto", _) => Ok(Device::Auto),
-            ("cpu", _) => Ok(Device::Cpu),
-            (_, Some(ordinal)) => Ok(Device::Cuda(ordinal)),
-            (_, None) => Err("must be auto, cpu or cuda:N".into()),
-        }
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Device::Auto => out.write_str("auto"),
-            Device::Cpu => out.write_str("cpu"),
-            Device::Cuda(ordinal) => write!(out, "cuda:{ordinal}"),
-        }
-    }
-}
-
 /// How requests are scored online.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Online scoring")]
@@ -348,10 +313,10 @@ pub struct ScoreArgs {
     #[arg(
         long = "device",
         env = "KVATLAS_DEVICE",
-        default_value_t = Device::Auto,
+        default_value = "auto",
         value_name = "DEVICE"
     )]
-    pub device: Device,
+    pub device: DeviceChoice,
 
     /// Threads that score on the processor; 0: one for each core.
     #[arg(
@@ -436,7 +401,7 @@ impl Default for ServeArgs {
                 exact_prefix_skip_ratio: gates.exact_prefix_skip_ratio,
             },
             score: ScoreArgs {
-                device: Device::Auto,
+                device: DeviceChoice::Auto,
                 threads: 0,
                 queue_depth_max: 64,
             },

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::encoder::{Encoder, Encoders};
+use super::encoder::{Encoder, registry::Encoders};
 use super::manifest::{
     Manifest, ManifestError, ManifestQuery, OnlineSource, Reason, Request, get_manifest,
 };

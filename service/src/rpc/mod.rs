@@ -38,7 +38,8 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     routing::{
-        encoder::registry::Encoders, priors::Priors, query::Queries, scorer::Scorer, summary::Summaries,
+        encoder::registry::Encoders, priors::Priors, query::Queries, scorer::Scorer,
+        summary::Summaries,
     },
     store::Store,
     supervise::{Supervisor, Workers},

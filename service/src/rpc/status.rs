@@ -65,8 +65,7 @@ pub fn manifest(error: &ManifestError) -> Status {
 pub fn score(error: &ScoreError) -> Status {
     let code = match error {
         ScoreError::Plan(error) => return plan(error),
-        ScoreError::Encoder(error) if error.is_of_request() => Code::InvalidArgument,
-        ScoreError::Encoder(_) => Code::FailedPrecondition,
+        ScoreError::Encoder(error) => return encoder(error),
         ScoreError::Summary(error) => {
             tracing::error!(%error, "a key summary could not be read");
             Code::DataLoss
@@ -151,20 +150,11 @@ pub fn put_encoder(error: &registry::PutError) -> Status {
 
 #[must_use]
 pub fn encoder(error: &EncoderError) -> Status {
-    let code = match error {
-        EncoderError::Tokens { .. }
-        | EncoderError::Vocabulary { .. }
-        | EncoderError::MeanOfLast { .. }
-        | EncoderError::MeanBeyondTokens { .. }
-        | EncoderError::Position => Code::InvalidArgument,
-        // The request is sound; what is stored does not go together, or not any more.
-        EncoderError::Layer
-        | EncoderError::Layout
-        | EncoderError::Bands { .. }
-        | EncoderError::Frequency { .. }
-        | EncoderError::AttentionScaling { .. }
-        | EncoderError::Changed
-        | EncoderError::NotFinite => Code::FailedPrecondition,
+    let code = if error.is_of_request() {
+        Code::InvalidArgument
+    } else {
+        // What is stored does not go together, or not any more.
+        Code::FailedPrecondition
     };
     Status::new(code, error.to_string())
 }

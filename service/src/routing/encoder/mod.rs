@@ -21,6 +21,7 @@ use self::rope::{Rope, Rotation};
 pub use self::weights::ModelError;
 use self::weights::Weights;
 use super::frame::{KeyFrame, PairLayout, RopeFrame};
+use super::query::QueryVectors;
 
 pub const TOKENS_MAX: usize = 4096;
 /// Positions that a mean is taken over.
@@ -72,6 +73,27 @@ pub enum EncoderError {
     Changed,
     #[error("the encoder's weights give a query that is not finite")]
     NotFinite,
+}
+
+impl EncoderError {
+    /// Whether the request is to be changed, rather than what is stored.
+    #[must_use]
+    pub fn is_of_request(&self) -> bool {
+        match self {
+            Self::Tokens { .. }
+            | Self::Vocabulary { .. }
+            | Self::MeanOfLast { .. }
+            | Self::MeanBeyondTokens { .. }
+            | Self::Position => true,
+            Self::Layer
+            | Self::Layout
+            | Self::Bands { .. }
+            | Self::Frequency { .. }
+            | Self::AttentionScaling { .. }
+            | Self::Changed
+            | Self::NotFinite => false,
+        }
+    }
 }
 
 impl Encoder {
@@ -214,17 +236,4 @@ struct LastTokens<'a> {
 fn is_close(found: f32, wanted: f32) -> bool {
     let (found, wanted) = (f64::from(found), f64::from(wanted));
     (found - wanted).abs() <= RELATIVE_DIFFERENCE_MAX * wanted.abs()
-}
-
-/// Query vectors, for every head.
-#[derive(Clone, Debug, PartialEq)]
-pub struct QueryVectors {
-    pub rope: RopeFrame,
-    pub layout: PairLayout,
-    pub layer_ids: Box<[u32]>,
-    pub heads: u32,
-    pub head_dim: u32,
-    pub group_mean: bool,
-    /// `[layers, heads, head_dim]`.
-    pub values: Box<[f32]>,
 }

@@ -1,5 +1,6 @@
 //! Whole answers, from the request's fields to blocks, provenance and reason.
 
+use super::super::online::stored_instead;
 use super::super::priors::tests::{Fixture, lists, scores, upload};
 use super::*;
 
@@ -182,7 +183,6 @@ fn contradictions_are_refused_whatever_is_stored() {
             ("k=2 fallback=A1R2", "fallback_policy: expected A<a>R<r>"),
             ("k=2 fallback=top-k", "needs no prior, got top-k"),
             ("k=2 fallback=A1R1K1", "needs no prior, got A/R/K"),
-            ("k=2 algorithm=kri-t", "algorithm: kri-t cannot be scored"),
         ] {
             refused(priors, &format!("{prefix} total=6 {fields}"), says);
         }

@@ -6,15 +6,10 @@ use tonic::Status;
 
 use super::{check_length, invalid, queries::online_query};
 use crate::routing::{
-    encoder::NAME_BYTES_MAX,
+    encoder::{TOKENS_MAX, registry::NAME_BYTES_MAX},
     online::{Ask, TokensAsk},
     query::{Algorithm, POSITION_MAX, Similarity},
 };
-
-/// Most tokens of a request's query.
-const QUERY_TOKENS_MAX: usize = 4096;
-/// Most positions that a query is the mean over.
-const MEAN_OF_LAST_MAX: u32 = 64;
 
 /// Whether the request asks for scoring online.
 #[must_use]
@@ -147,15 +142,9 @@ fn tokens(query: &v1::QueryTokens) -> Result<TokensAsk, Status> {
     } = query;
     check_length("query_tokens.encoder", encoder, 1, NAME_BYTES_MAX)?;
     let (whole, rest) = tokens.as_chunks::<4>();
-    if whole.is_empty() || whole.len() > QUERY_TOKENS_MAX || !rest.is_empty() {
-        let problem = format!("must be 1 to {QUERY_TOKENS_MAX} tokens of 4 bytes");
+    if whole.is_empty() || whole.len() > TOKENS_MAX || !rest.is_empty() {
+        let problem = format!("must be 1 to {TOKENS_MAX} tokens of 4 bytes");
         return Err(invalid("query_tokens.tokens", problem));
-    }
-    let count = u32::try_from(whole.len()).unwrap_or(u32::MAX);
-    if *mean_of_last > MEAN_OF_LAST_MAX.min(count) {
-        let most = MEAN_OF_LAST_MAX.min(count);
-        let problem = format!("{mean_of_last}, at most {most} with {count} tokens");
-        return Err(invalid("query_tokens.mean_of_last", problem));
     }
     Ok(TokensAsk {
         encoder: encoder.clone(),

@@ -1,24 +1,29 @@
 //! The scorer: one thread that owns the device, behind a bounded queue, and scores what waits
 //! together where that reads a table once instead of several times.
 
+mod cpu;
+mod cuda;
+mod device;
+
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use kvatlas_kernels::score::{
-    Aggregate, HeadQuery, RowQuery, Table, best, group_scores, standardize,
-};
-use kvatlas_kernels::screen::{FAILURE_PROBABILITY, Screen, Screened, Wanted};
-use kvatlas_kernels::{Scores, rank, rank_rows, score::Cpu};
+use kvatlas_kernels::score::{RowQuery, best};
+use kvatlas_kernels::{Scores, rank, rank_rows};
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+pub use self::device::Device;
 use super::encoder::{Encoder, EncoderError};
 use super::query::{Algorithm, Calibration, OnlineQuery, Plan, PlanError, WhichTable, plan};
 use super::ranking::pack_rows;
-use super::summary::{KeySummary, SummaryError};
+use super::summary::{KeySummary, SummaryError, Tables};
 use crate::store::Store;
 
 /// Tasks that are taken from the queue at a time.
@@ -91,7 +96,7 @@ pub enum Order {
 pub enum ScoreError {
     #[error(transparent)]
     Plan(#[from] PlanError),
-    #[error("query_tokens: {0}")]
+    #[error(transparent)]
     Encoder(#[from] EncoderError),
     #[error(transparent)]
     Summary(#[from] SummaryError),
@@ -109,14 +114,13 @@ pub struct Scorer {
 }
 
 /// What the scorer's thread runs.
+#[expect(missing_debug_implementations, reason = "a clock has none")]
 pub struct ScorerWorker {
     jobs: Receiver<Job>,
     queued: Arc<AtomicUsize>,
-    cpu: Cpu,
+    device: Device,
     store: Arc<Store>,
     clock_ns: Box<dyn Fn() -> u64 + Send>,
-    /// Kept from task to task: 22 MiB for 8,192 blocks of 672 query heads.
-    dots: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -130,7 +134,7 @@ impl Scorer {
     /// queue is empty.
     pub fn new(
         queue_depth_max: usize,
-        cpu: Cpu,
+        device: Device,
         store: Arc<Store>,
         clock_ns: impl Fn() -> u64 + Send + 'static,
     ) -> (Self, ScorerWorker) {
@@ -143,10 +147,9 @@ impl Scorer {
         let worker = ScorerWorker {
             jobs,
             queued,
-            cpu,
+            device,
             store,
             clock_ns: Box::new(clock_ns),
-            dots: Vec::new(),
         };
         (scorer, worker)
     }
@@ -243,101 +246,33 @@ impl ScorerWorker {
         }
     }
 
-    /// One pass for all of the group, over the screen where that is enough.
-    fn score_rows(&self, which: WhichTable, group: Vec<Planned>) {
-        let summary = Arc::clone(&group[0].summary);
-        let (table, screen) = rows_of(&summary, which);
-        let batch = group.len();
+    /// One pass for all of the group.
+    fn score_rows(&mut self, which: WhichTable, group: Vec<Planned>) {
+        let (summary, want) = (Arc::clone(&group[0].summary), group[0].want.clone());
         let queries: Vec<&RowQuery> = group.iter().filter_map(Planned::row_query).collect();
-        let answers: Vec<(Order, Option<usize>)> = match (screen, &group[0].want) {
-            (Some(screen), Want::Best { among, k }) => {
-                let wanted = Wanted {
-                    among: among.clone(),
-                    k: *k,
-                    failure_probability: FAILURE_PROBABILITY,
-                };
-                let found = screen.best_of_each(&self.cpu, &table, &queries, &wanted);
-                let answer = |found: Screened| {
-                    let survivors = (!found.full_pass).then_some(found.survivors);
-                    (Order::Pooled(complete(found.best, table.rows())), survivors)
-                };
-                found.into_iter().map(answer).collect()
-            }
-            (None, _) | (Some(_), Want::All | Want::PerHead) => {
-                let mut scores = vec![0.0; queries.len() * table.rows()];
-                self.cpu.row_dots(&table, &queries, &mut scores);
-                let scores = scores.chunks_exact(table.rows());
-                let answer = |scores| (pooled_order(scores, &group[0].want), None);
-                scores.map(answer).collect()
-            }
-        };
-        let now_ns = (self.clock_ns)();
-        for (planned, (order, survivors)) in group.into_iter().zip(answers) {
-            planned.answer(order, batch, survivors, now_ns);
+        let answers = self.device.rows(&summary, which, &queries, &want);
+        let (batch, now_ns) = (group.len(), (self.clock_ns)());
+        for (planned, answer) in group.into_iter().zip(answers) {
+            planned.answer(answer, batch, now_ns);
         }
     }
 
     fn score_heads(&mut self, planned: Planned) {
-        let summary = Arc::clone(&planned.summary);
-        let (query, scores) = match &planned.plan {
-            Plan::Rows { .. } => return,
-            Plan::Heads {
-                table,
-                query,
-                aggregate,
-                cosine,
-            } => {
-                let (table, _) = rows_of(&summary, *table);
-                self.dots(&table, query);
-                let norms = cosine.then(|| inverse_norms(&summary, query));
-                let want_per_head = planned.want == Want::PerHead;
-                let heads = (query.starts.len(), query.group);
-                let scores = group_scores(
-                    &self.dots,
-                    heads,
-                    *aggregate,
-                    norms.as_deref(),
-                    want_per_head,
-                );
-                (query, scores)
-            }
-            Plan::Calibrated { means, magnitudes } => {
-                let Some(table) = summary.magnitudes() else {
-                    return;
-                };
-                self.dots(&table, magnitudes);
-                let magnitude_dots = std::mem::take(&mut self.dots);
-                self.dots(&summary.means(), means);
-                for (dot, magnitude) in self.dots.iter_mut().zip(&magnitude_dots) {
-                    *dot += magnitude;
-                }
-                standardize(&mut self.dots, means.dots());
-                let want_per_head = planned.want == Want::PerHead;
-                let heads = (means.starts.len(), means.group);
-                let scores = group_scores(&self.dots, heads, Aggregate::Max, None, want_per_head);
-                (means, scores)
-            }
+        let order = self
+            .device
+            .heads(&planned.summary, &planned.plan, &planned.want);
+        let answer = Answer {
+            order,
+            survivors: None,
         };
-        let order = if planned.want == Want::PerHead {
-            let kv_heads = summary.shape.kv_heads;
-            let heads = u32::try_from(query.starts.len()).expect("at most 2^19 heads");
-            let blocks = summary.shape.blocks as usize;
-            Order::PerHead {
-                layers: heads / kv_heads,
-                kv_heads,
-                packed: pack_rows(&rank_rows(&Scores::F32(scores.per_head), blocks), blocks),
-            }
-        } else {
-            pooled_order(&scores.pooled, &planned.want)
-        };
-        planned.answer(order, 1, None, (self.clock_ns)());
+        planned.answer(answer, 1, (self.clock_ns)());
     }
+}
 
-    fn dots(&mut self, table: &Table<'_>, query: &HeadQuery) {
-        self.dots.clear();
-        self.dots.resize(table.rows() * query.dots(), 0.0);
-        self.cpu.head_dots(table, query, &mut self.dots);
-    }
+/// What a device makes of a query.
+struct Answer {
+    order: Order,
+    survivors: Option<usize>,
 }
 
 /// A task whose query has been made into what the kernels take.
@@ -365,7 +300,8 @@ impl Planned {
         }
     }
 
-    fn answer(self, order: Order, batch: usize, survivors: Option<usize>, now_ns: u64) {
+    fn answer(self, answer: Answer, batch: usize, now_ns: u64) {
+        let Answer { order, survivors } = answer;
         let scored = Scored {
             order,
             batch,
@@ -419,26 +355,21 @@ fn moved_to(query: &OnlineQuery, position: Option<u64>) -> Option<OnlineQuery> {
     })
 }
 
-fn rows_of(summary: &KeySummary, which: WhichTable) -> (Table<'_>, Option<Screen<'_>>) {
-    match which {
-        WhichTable::Means => (summary.means(), summary.screen()),
-        WhichTable::Extremes => (
-            summary.extremes().expect("a plan over extremes has them"),
-            summary.extremes_screen(),
-        ),
-    }
+/// A plan is made after the tables were loaded.
+fn tables(summary: &KeySummary) -> &Tables {
+    summary.tables().expect("loaded when it was planned")
 }
 
-/// `[blocks, heads of the query]`: the factors of the heads that are asked about.
-fn inverse_norms(summary: &KeySummary, query: &HeadQuery) -> Vec<f32> {
-    let all = summary.inverse_norms();
-    let head_dim = summary.shape.head_dim as usize;
-    let heads = summary.shape.frame.layer_ids.len() * summary.shape.kv_heads as usize;
-    let asked = |row: &[f32]| -> Vec<f32> {
-        let starts = query.starts.iter();
-        starts.map(|start| row[start / head_dim]).collect()
-    };
-    all.chunks_exact(heads).flat_map(asked).collect()
+/// The order of each (layer, KV head), of scores `[heads, blocks]`.
+fn order_by_head(per_head: Vec<f32>, summary: &KeySummary) -> Order {
+    let blocks = summary.shape.blocks as usize;
+    let kv_heads = summary.shape.kv_heads;
+    let heads = u32::try_from(per_head.len() / blocks).expect("at most 2^19 heads");
+    Order::PerHead {
+        layers: heads / kv_heads,
+        kv_heads,
+        packed: pack_rows(&rank_rows(&Scores::F32(per_head), blocks), blocks),
+    }
 }
 
 fn pooled_order(scores: &[f32], want: &Want) -> Order {
