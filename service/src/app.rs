@@ -48,6 +48,8 @@ const IMPORTERS: usize = 1;
 const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
 /// Prior files in memory at a time.
 const UPLOADS_MAX: usize = 8;
+/// Key summaries being uploaded at a time, each with a thread and a file in the data folder.
+const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
@@ -377,6 +379,8 @@ fn open(
         repeats: Repeats::new(args.leases_max),
         importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
         uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
+        summary_importers: workers("summary-import", SUMMARY_UPLOADS_MAX, SUMMARY_UPLOADS_MAX)?,
+        summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
@@ -386,6 +390,8 @@ fn open(
         limits: Limits {
             message_bytes_max: args.message_bytes_max,
             prior_bytes_max: args.prior_bytes_max,
+            summary_bytes_max: args.summary_bytes_max,
+            upload_max: Duration::from_millis(args.upload_ms_max),
             call_max: Duration::from_millis(args.call_ms_max),
             lease_ttl_ms: args.lease_ttl_ms,
             query_ttl_ms: args.query_ttl_ms,
@@ -458,6 +464,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
         priors = priors.len(),
         encoders = encoders_loaded.working,
         encoders_broken = encoders_loaded.broken,
+        key_summaries = summaries.len(),
         donors = donors.loaded.donors,
         namespaces = donors.loaded.namespaces,
         damaged_records,
@@ -477,6 +484,7 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
 // Lets queued work finish; the writer ends when the last way to it is gone.
 fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>, scoring: std::thread::JoinHandle<()>) {
     core.importers.stop();
+    core.summary_importers.stop();
     core.finders.stop();
     core.scorer.stop();
     // The supervisor has told of a panic already; nor below.

@@ -144,6 +144,27 @@ pub struct ServeArgs {
     )]
     pub prior_bytes_max: u64,
 
+    /// Largest file that a key summary is made from, in bytes. While it comes in it lies in the data
+    /// folder, two files at a time.
+    #[arg(
+        long,
+        env = "KVATLAS_SUMMARY_BYTES_MAX",
+        default_value_t = 16 << 30,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub summary_bytes_max: u64,
+
+    /// Longest time that the upload of a key summary may take, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_UPLOAD_MS_MAX",
+        default_value_t = 600_000,
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub upload_ms_max: u64,
+
     /// Donors kept; beyond it the least recently hit one without a lease makes room.
     #[arg(
         long,
@@ -385,6 +406,8 @@ impl Default for ServeArgs {
             message_bytes_max: 8 << 20,
             call_ms_max: 30_000,
             prior_bytes_max: 256 << 20,
+            summary_bytes_max: 16 << 30,
+            upload_ms_max: 600_000,
             donors_max: 100_000,
             donor_tokens_max: 500_000_000,
             leases_max: 100_000,

@@ -65,6 +65,10 @@ pub struct Core {
     pub importers: Workers,
     /// Priors being uploaded: each is held in memory until it is imported.
     pub uploads: Arc<Semaphore>,
+    /// For uploads of key summaries, each on a thread for as long as it lasts.
+    pub summary_importers: Workers,
+    /// Key summaries being uploaded: each has a file of its own until it is imported.
+    pub summary_uploads: Arc<Semaphore>,
     /// For look-ups of long prompts.
     pub finders: Workers,
     pub supervisor: Supervisor,
@@ -83,7 +87,10 @@ pub struct Core {
 pub struct Limits {
     pub message_bytes_max: usize,
     pub prior_bytes_max: u64,
+    pub summary_bytes_max: u64,
     pub call_max: Duration,
+    /// Of the upload of a key summary, which may be many GiB.
+    pub upload_max: Duration,
     /// Milliseconds, when the request names none.
     pub lease_ttl_ms: u32,
     /// Milliseconds that a query is kept, when the request names none.

@@ -192,14 +192,14 @@ impl Routing for RoutingService {
         &self,
         request: Request<v1::GetKeySummaryRequest>,
     ) -> Result<Response<v1::KeySummary>, Status> {
-        summaries::get(&self.0, request).await.map(Response::new)
+        summaries::get(&self.0, request).map(Response::new)
     }
 
     async fn list_key_summaries(
         &self,
         request: Request<v1::ListKeySummariesRequest>,
     ) -> Result<Response<v1::ListKeySummariesResponse>, Status> {
-        summaries::list(&self.0, request).await.map(Response::new)
+        summaries::list(&self.0, request).map(Response::new)
     }
 
     async fn delete_key_summary(

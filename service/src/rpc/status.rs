@@ -12,6 +12,7 @@ use crate::{
         query::{PlanError, QueriesFull},
         resolve::ResolveError,
         scorer::ScoreError,
+        summary::{PutSummaryError, SummaryError},
     },
 };
 
@@ -63,15 +64,11 @@ pub fn manifest(error: &ManifestError) -> Status {
 /// Why a task was not scored.
 #[must_use]
 pub fn score(error: &ScoreError) -> Status {
-    let code = match error {
-        ScoreError::Plan(error) => return plan(error),
-        ScoreError::Encoder(error) => return encoder(error),
-        ScoreError::Summary(error) => {
-            tracing::error!(%error, "a key summary could not be read");
-            Code::DataLoss
-        }
-    };
-    Status::new(code, error.to_string())
+    match error {
+        ScoreError::Plan(error) => plan(error),
+        ScoreError::Encoder(error) => encoder(error),
+        ScoreError::Summary(error) => load_summary(error),
+    }
 }
 
 fn resolve(error: &ResolveError) -> Code {
@@ -149,12 +146,50 @@ pub fn put_encoder(error: &registry::PutError) -> Status {
 }
 
 #[must_use]
+pub fn put_summary(error: &PutSummaryError) -> Status {
+    let code = match error {
+        PutSummaryError::PrefixHash { .. }
+        | PutSummaryError::Frame(_)
+        | PutSummaryError::Import(_)
+        | PutSummaryError::Unknown { .. }
+        | PutSummaryError::Missing { .. }
+        | PutSummaryError::Shape { .. }
+        | PutSummaryError::Dimension { .. }
+        | PutSummaryError::HeadDim { .. }
+        | PutSummaryError::RowElements { .. }
+        | PutSummaryError::TableBytes { .. }
+        | PutSummaryError::Value { .. } => Code::InvalidArgument,
+        PutSummaryError::BlocksDiffer(_) => Code::FailedPrecondition,
+        PutSummaryError::Full => Code::ResourceExhausted,
+        PutSummaryError::Unwanted => Code::Cancelled,
+        PutSummaryError::NoRandomness
+        | PutSummaryError::Unreadable(_)
+        | PutSummaryError::Store(_) => {
+            tracing::error!(%error, "a key summary could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
 pub fn encoder(error: &EncoderError) -> Status {
     let code = if error.is_of_request() {
         Code::InvalidArgument
     } else {
         // What is stored does not go together, or not any more.
         Code::FailedPrecondition
+    };
+    Status::new(code, error.to_string())
+}
+
+/// A stored key summary that cannot be read.
+#[must_use]
+pub fn load_summary(error: &SummaryError) -> Status {
+    tracing::error!(%error, "a key summary could not be read");
+    let code = match error {
+        SummaryError::Damaged { .. } => Code::DataLoss,
+        SummaryError::Store(_) => Code::Internal,
     };
     Status::new(code, error.to_string())
 }

@@ -110,10 +110,10 @@ impl CpuScorer {
 
 fn rows_of(tables: &Tables, which: WhichTable) -> (Table<'_>, Option<Screen<'_>>) {
     match which {
-        WhichTable::Means => (tables.means(), None),
+        WhichTable::Means => (tables.means(), tables.screen()),
         WhichTable::Extremes => {
             let extremes = tables.extremes().expect("quest is planned with them");
-            (extremes, None)
+            (extremes, tables.extremes_screen())
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod namespace;
 pub mod online;
 pub mod queries;
 pub mod routing;
+pub mod summaries;
 
 use std::fmt::Display;
 

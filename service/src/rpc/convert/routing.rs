@@ -144,12 +144,7 @@ pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<Uploa
         repair,
         size_bytes,
     } = header;
-    let format = match v1::PriorFormat::try_from(format) {
-        Ok(v1::PriorFormat::Unspecified) => None,
-        Ok(v1::PriorFormat::Torch) => Some(Format::Torch),
-        Ok(v1::PriorFormat::Safetensors) => Some(Format::Safetensors),
-        Err(_) => return Err(invalid("format", format!("{format} is not a format"))),
-    };
+    let format = self::format(format)?;
     let pooling = match v1::Pooling::try_from(pooling) {
         Ok(v1::Pooling::Unspecified | v1::Pooling::Mean) => Pooling::Mean,
         Ok(v1::Pooling::Max) => Pooling::Max,
@@ -178,6 +173,16 @@ pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<Uploa
         repair,
         size_bytes,
     })
+}
+
+/// A file's format; none where its first bytes are to tell.
+pub fn format(number: i32) -> Result<Option<Format>, Status> {
+    match v1::PriorFormat::try_from(number) {
+        Ok(v1::PriorFormat::Unspecified) => Ok(None),
+        Ok(v1::PriorFormat::Torch) => Ok(Some(Format::Torch)),
+        Ok(v1::PriorFormat::Safetensors) => Ok(Some(Format::Safetensors)),
+        Err(_) => Err(invalid("format", format!("{number} is not a format"))),
+    }
 }
 
 #[must_use]
