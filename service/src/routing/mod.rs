@@ -15,3 +15,4 @@ pub mod query;
 pub mod ranking;
 mod record;
 pub mod resolve;
+pub mod summary;

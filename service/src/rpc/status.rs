@@ -86,6 +86,7 @@ pub fn put_prior(error: &PutError) -> Status {
         | PutError::Import(_)
         | PutError::NoBlocks => Code::InvalidArgument,
         PutError::Full | PutError::TooManyAlgorithms => Code::ResourceExhausted,
+        PutError::BlocksDiffer(_) => Code::FailedPrecondition,
         PutError::Store(error) => {
             tracing::error!(%error, "a prior could not be stored");
             Code::Internal
