@@ -16,6 +16,8 @@ mod http_port;
 #[cfg(test)]
 mod online;
 #[cfg(test)]
+mod queries;
+#[cfg(test)]
 mod serving;
 #[cfg(test)]
 mod streams;
