@@ -7,7 +7,10 @@ use safetensors::SafeTensors;
 use super::*;
 
 fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/encoder").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/encoder")
+        .canonicalize()
+        .unwrap()
 }
 
 /// What transformers makes of a model.
@@ -30,11 +33,13 @@ impl Expected {
             let words = data.data().as_chunks().0.iter();
             words.map(|&word| u32::from_le_bytes(word)).collect()
         };
-        let floats = |name: &str| -> Vec<f32> {
-            words(name).into_iter().map(f32::from_bits).collect()
-        };
+        let floats =
+            |name: &str| -> Vec<f32> { words(name).into_iter().map(f32::from_bits).collect() };
         let vectors = |name: &str| -> Vec<Vec<f32>> {
-            floats(name).chunks_exact(size).map(<[f32]>::to_vec).collect()
+            floats(name)
+                .chunks_exact(size)
+                .map(<[f32]>::to_vec)
+                .collect()
         };
         Self {
             frame: KeyFrame {
@@ -57,7 +62,9 @@ impl Expected {
 fn probe() {
     for entry in std::fs::read_dir(data()).unwrap() {
         let path = entry.unwrap().path();
-        if !path.is_dir() { continue; }
+        if !path.is_dir() {
+            continue;
+        }
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let encoder = Encoder::open(&path, &data()).unwrap();
         let e = Expected::read(&name, encoder.config.query_size() as usize);
@@ -65,16 +72,34 @@ fn probe() {
         for (a, b) in e.frame.inv_freq.iter().zip(&encoder.rope.inv_freq) {
             freq = freq.max(f64::from((a - b).abs() / b));
         }
-        println!("{name}: freq {freq:.1e} scaling {} {}", e.frame.attention_scaling, encoder.rope.attention_scaling);
+        println!(
+            "{name}: freq {freq:.1e} bits {} scaling {} {}",
+            e.frame
+                .inv_freq
+                .iter()
+                .zip(&encoder.rope.inv_freq)
+                .filter(|(a, b)| a != b)
+                .count(),
+            e.frame.attention_scaling,
+            encoder.rope.attention_scaling
+        );
         for (s, &start) in e.starts.iter().enumerate() {
             let (mut worst_head, mut worst_l2) = (0.0_f32, 0.0_f32);
             for i in 0..e.tokens.len() {
                 let q = encoder.query(&e.tokens[..=i], start, 0, &e.frame).unwrap();
                 let want = &e.post_rope[s * e.tokens.len() + i];
-                let mut d2 = 0.0; let mut n2 = 0.0;
-                for (a, b) in q.values.chunks(encoder.config.head_dim as usize).zip(want.chunks(encoder.config.head_dim as usize)) {
+                let mut d2 = 0.0;
+                let mut n2 = 0.0;
+                for (a, b) in q
+                    .values
+                    .chunks(encoder.config.head_dim as usize)
+                    .zip(want.chunks(encoder.config.head_dim as usize))
+                {
                     let m = b.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
-                    let d = a.iter().zip(b).fold(0.0_f32, |m, (x, y)| m.max((x - y).abs()));
+                    let d = a
+                        .iter()
+                        .zip(b)
+                        .fold(0.0_f32, |m, (x, y)| m.max((x - y).abs()));
                     worst_head = worst_head.max(d / m);
                     d2 += a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f32>();
                     n2 += b.iter().map(|x| x.powi(2)).sum::<f32>();
