@@ -1,5 +1,8 @@
 //! Products of a matrix in somebody else's memory with a few vectors, in one pass over the matrix.
 
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use half::{bf16, f16};
 
 use crate::score::Level;
@@ -231,199 +234,157 @@ fn walk_rows<const R: usize>(
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    //! The tiles in AVX2 and AVX-512: a sum of lanes for each row and vector, then what is left
-    //! at the end of a row, element by element.
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-    use std::arch::x86_64::*;
+    use super::*;
 
-    use super::{Dots, Element};
+    const ELEMENTS: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
 
-    #[derive(Clone, Copy)]
-    pub(super) struct Avx2;
-    #[derive(Clone, Copy)]
-    pub(super) struct Avx512;
-
-    impl Dots for Avx2 {
-        #[expect(unsafe_code, reason = "instructions that not every processor has")]
-        fn dots<const R: usize, const V: usize>(
-            self,
-            element: Element,
-            rows: [&[u8]; R],
-            vectors: [&[f32]; V],
-        ) -> [[f32; V]; R] {
-            // SAFETY: `level` has found AVX2, FMA and F16C.
-            unsafe { avx2(element, rows, vectors) }
-        }
+    /// What this processor has.
+    fn levels() -> Vec<Level> {
+        let all = [Level::Scalar, Level::Avx2, Level::Avx512];
+        all.into_iter().filter(|&known| known <= level()).collect()
     }
 
-    impl Dots for Avx512 {
-        #[expect(unsafe_code, reason = "instructions that not every processor has")]
-        fn dots<const R: usize, const V: usize>(
-            self,
-            element: Element,
-            rows: [&[u8]; R],
-            vectors: [&[f32]; V],
-        ) -> [[f32; V]; R] {
-            // SAFETY: `level` has found AVX-512F.
-            unsafe { avx512(element, rows, vectors) }
-        }
-    }
-
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn avx2<const R: usize, const V: usize>(
-        element: Element,
-        rows: [&[u8]; R],
-        vectors: [&[f32]; V],
-    ) -> [[f32; V]; R] {
+    fn bytes(element: Element, value: f32) -> Vec<u8> {
         match element {
-            Element::F32 => avx2_sums(element, rows, vectors, |bytes: &[u8; 32]| {
-                _mm256_castsi256_ps(load_256(bytes))
-            }),
-            Element::F16 => avx2_sums(element, rows, vectors, |bytes: &[u8; 16]| {
-                _mm256_cvtph_ps(load_128(bytes))
-            }),
-            Element::Bf16 => avx2_sums(element, rows, vectors, |bytes: &[u8; 16]| {
-                let wide = _mm256_cvtepu16_epi32(load_128(bytes));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            }),
+            Element::F32 => value.to_le_bytes().to_vec(),
+            Element::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+            Element::Bf16 => bf16::from_f32(value).to_le_bytes().to_vec(),
         }
     }
 
-    #[target_feature(enable = "avx512f")]
-    fn avx512<const R: usize, const V: usize>(
-        element: Element,
-        rows: [&[u8]; R],
-        vectors: [&[f32]; V],
-    ) -> [[f32; V]; R] {
-        match element {
-            Element::F32 => avx512_sums(element, rows, vectors, |bytes: &[u8; 64]| {
-                _mm512_castsi512_ps(load_512(bytes))
-            }),
-            Element::F16 => avx512_sums(element, rows, vectors, |bytes: &[u8; 32]| {
-                _mm512_cvtph_ps(load_256(bytes))
-            }),
-            Element::Bf16 => avx512_sums(element, rows, vectors, |bytes: &[u8; 32]| {
-                let wide = _mm512_cvtepu16_epi32(load_256(bytes));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-            }),
-        }
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
     }
 
-    #[target_feature(enable = "avx2,fma,f16c")]
-    #[inline]
-    fn avx2_sums<const R: usize, const V: usize, const BYTES: usize>(
-        element: Element,
-        rows: [&[u8]; R],
-        vectors: [&[f32]; V],
-        widen: impl Fn(&[u8; BYTES]) -> __m256,
-    ) -> [[f32; V]; R] {
-        let blocks = vectors[0].len() / 8;
-        let row_blocks = rows.map(|row| &row.as_chunks::<BYTES>().0[..blocks]);
-        let vector_blocks = vectors.map(|vector| &vector.as_chunks::<8>().0[..blocks]);
-        let mut sums = [[_mm256_setzero_ps(); V]; R];
-        for block in 0..blocks {
-            let parts: [__m256; V] = std::array::from_fn(|v| load_8(&vector_blocks[v][block]));
-            for r in 0..R {
-                let row = widen(&row_blocks[r][block]);
-                for v in 0..V {
-                    sums[r][v] = _mm256_fmadd_ps(row, parts[v], sums[r][v]);
+    /// Every level against the specification. The bytes begin at an odd address or not.
+    fn check(element: Element, columns: usize, rows: &[f32], vectors: &[f32]) {
+        for offset in [0, 1] {
+            let mut stored = vec![0xff; offset];
+            stored.extend(rows.iter().flat_map(|&value| bytes(element, value)));
+            let matrix = Matrix::new(&stored[offset..], element, columns);
+            let mut expected = vec![f32::NAN; rows.len() / columns * vectors.len() / columns];
+            matvec_scalar(&matrix, vectors, &mut expected);
+            for level in levels() {
+                let mut products = vec![f32::NAN; expected.len()];
+                matvec_at(level, &matrix, vectors, &mut products);
+                for (index, (product, expected)) in products.iter().zip(&expected).enumerate() {
+                    let row: Vec<f32> = matrix.elements(index % matrix.rows()).collect();
+                    let vector = vector(&matrix, vectors, index / matrix.rows());
+                    let bound = 1e-6 * length(&row) * length(vector) + 1e-38;
+                    let error = f64::from((product - expected).abs());
+                    assert!(
+                        error <= bound,
+                        "{level:?} {element:?} product {index} of {columns} columns: \
+                         {product}, must be {expected}"
+                    );
                 }
             }
         }
-        std::array::from_fn(|r| {
-            std::array::from_fn(|v| {
-                let sum = lanes_8(sums[r][v]).iter().sum();
-                with_rest(sum, element, rows[r], &vectors[v][blocks * 8..])
-            })
-        })
     }
 
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn avx512_sums<const R: usize, const V: usize, const BYTES: usize>(
-        element: Element,
-        rows: [&[u8]; R],
-        vectors: [&[f32]; V],
-        widen: impl Fn(&[u8; BYTES]) -> __m512,
-    ) -> [[f32; V]; R] {
-        let blocks = vectors[0].len() / 16;
-        let row_blocks = rows.map(|row| &row.as_chunks::<BYTES>().0[..blocks]);
-        let vector_blocks = vectors.map(|vector| &vector.as_chunks::<16>().0[..blocks]);
-        let mut sums = [[_mm512_setzero_ps(); V]; R];
-        for block in 0..blocks {
-            let parts: [__m512; V] = std::array::from_fn(|v| load_16(&vector_blocks[v][block]));
-            for r in 0..R {
-                let row = widen(&row_blocks[r][block]);
-                for v in 0..V {
-                    sums[r][v] = _mm512_fmadd_ps(row, parts[v], sums[r][v]);
+    fn length(vector: &[f32]) -> f64 {
+        let squares = vector.iter().map(|&value| f64::from(value).powi(2));
+        squares.sum::<f64>().sqrt()
+    }
+
+    /// Numbers that differ, from 1 to -1.
+    fn wave(length: u16, phase: f32) -> Vec<f32> {
+        (0..length)
+            .map(|at| (f32::from(at) * 0.7 + phase).sin())
+            .collect()
+    }
+
+    #[test]
+    fn products_are_of_each_row_with_each_vector() {
+        let stored: Vec<u8> = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0_f32]
+            .iter()
+            .flat_map(|&value| bytes(Element::Bf16, value))
+            .collect();
+        let matrix = Matrix::new(&stored, Element::Bf16, 3);
+        let mut products = [0.0; 4];
+        matvec(&matrix, &[1.0, 0.0, 0.0, 0.0, 1.0, 10.0], &mut products);
+        assert_eq!(bits(&products), bits(&[1.0, 4.0, 32.0, 65.0]));
+        let row: Vec<f32> = matrix.elements(1).collect();
+        assert_eq!(bits(&row), bits(&[4.0, 5.0, 6.0]));
+    }
+
+    #[test]
+    fn widths_and_numbers_of_vectors_that_fill_no_tile() {
+        for element in ELEMENTS {
+            for columns in [1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 100, 1030] {
+                for (rows, count) in [(1, 1), (3, 2), (4, 4), (5, 3), (9, 5), (6, 8)] {
+                    let matrix = wave(rows * columns, 0.3);
+                    check(
+                        element,
+                        columns.into(),
+                        &matrix,
+                        &wave(count * columns, 1.9),
+                    );
                 }
             }
         }
-        std::array::from_fn(|r| {
-            std::array::from_fn(|v| {
-                let sum = _mm512_reduce_add_ps(sums[r][v]);
-                with_rest(sum, element, rows[r], &vectors[v][blocks * 16..])
-            })
+    }
+
+    #[test]
+    fn a_product_has_the_same_bits_beside_others() {
+        let stored: Vec<u8> = wave(70 * 9, 0.1)
+            .iter()
+            .flat_map(|&value| bytes(Element::F16, value))
+            .collect();
+        let matrix = Matrix::new(&stored, Element::F16, 70);
+        let vectors = wave(70 * 7, 0.2);
+        for level in levels() {
+            let mut together = [0.0; 9 * 7];
+            matvec_at(level, &matrix, &vectors, &mut together);
+            let mut alone = [0.0; 9];
+            for (vector, together) in vectors.chunks(70).zip(together.chunks(9)) {
+                matvec_at(level, &matrix, vector, &mut alone);
+                assert_eq!(bits(&alone), bits(together));
+            }
+        }
+    }
+
+    #[test]
+    fn rounding_is_to_the_nearest() {
+        for (element, value, rounded) in [
+            (Element::F32, 1.000_000_1, 1.000_000_1),
+            (Element::Bf16, 1.003, 1.0),
+            (Element::Bf16, 1.005, 1.007_812_5),
+            (Element::F16, 1.0006, 1.000_976_6),
+        ] {
+            assert_eq!(bits(&[element.round(value)]), bits(&[rounded]));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "whole rows")]
+    fn a_matrix_that_is_cut_off_is_refused() {
+        let _matrix = Matrix::new(&[0; 7], Element::F16, 2);
+    }
+
+    fn case() -> impl Strategy<Value = (usize, Vec<f32>, Vec<f32>)> {
+        // Large and tiny ones side by side, within what f16 holds.
+        let number = || (-1.0_f32..1.0, -10_i32..10).prop_map(|(x, power)| x * 2_f32.powi(power));
+        (1_usize..80, 1_usize..10, 0_usize..10).prop_flat_map(move |(columns, rows, count)| {
+            (
+                Just(columns),
+                prop::collection::vec(number(), rows * columns),
+                prop::collection::vec(number(), count * columns),
+            )
         })
     }
 
-    /// Adds what no whole block holds: the products with the row's last elements.
-    fn with_rest(sum: f32, element: Element, row: &[u8], rest: &[f32]) -> f32 {
-        let bytes = &row[row.len() - rest.len() * element.bytes()..];
-        let elements = bytes.chunks_exact(element.bytes());
-        let pairs = elements.zip(rest);
-        pairs.fold(sum, |sum, (bytes, b)| element.widen(bytes).mul_add(*b, sum))
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    #[expect(unsafe_code, reason = "a load through a pointer")]
-    fn load_128(bytes: &[u8; 16]) -> __m128i {
-        // SAFETY: 16 bytes are there, and the load asks for no alignment.
-        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    #[expect(unsafe_code, reason = "a load through a pointer")]
-    fn load_256(bytes: &[u8; 32]) -> __m256i {
-        // SAFETY: 32 bytes are there, and the load asks for no alignment.
-        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    #[expect(unsafe_code, reason = "a load through a pointer")]
-    fn load_512(bytes: &[u8; 64]) -> __m512i {
-        // SAFETY: 64 bytes are there, and the load asks for no alignment.
-        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    #[expect(unsafe_code, reason = "a load through a pointer")]
-    fn load_8(elements: &[f32; 8]) -> __m256 {
-        // SAFETY: 8 elements are there, and the load asks for no alignment.
-        unsafe { _mm256_loadu_ps(elements.as_ptr()) }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    #[expect(unsafe_code, reason = "a load through a pointer")]
-    fn load_16(elements: &[f32; 16]) -> __m512 {
-        // SAFETY: 16 elements are there, and the load asks for no alignment.
-        unsafe { _mm512_loadu_ps(elements.as_ptr()) }
-    }
-
-    #[target_feature(enable = "avx2")]
-    #[inline]
-    #[expect(unsafe_code, reason = "a store through a pointer")]
-    fn lanes_8(lanes: __m256) -> [f32; 8] {
-        let mut elements = [0.0; 8];
-        // SAFETY: there is room for 8 elements, and the store asks for no alignment.
-        unsafe { _mm256_storeu_ps(elements.as_mut_ptr(), lanes) };
-        elements
+    proptest! {
+        #[test]
+        fn agrees_with_its_twin(
+            (columns, rows, vectors) in case(),
+            element in prop::sample::select(ELEMENTS.to_vec()),
+        ) {
+            check(element, columns, &rows, &vectors);
+        }
     }
 }

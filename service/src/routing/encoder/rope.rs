@@ -1,7 +1,9 @@
 //! Rotary position embedding: inverse frequencies from a model's parameters, and rotation.
 //!
-//! The formulas are those of transformers (`modeling_rope_utils`), evaluated in f64; llama3 is
-//! Llama 3.1's, yarn arXiv 2309.00071's.
+//! The formulas are those of transformers (`modeling_rope_utils`); llama3 is Llama 3.1's, yarn
+//! arXiv 2309.00071's. They are evaluated in f32 and in transformers' order, so that most
+//! frequencies have the bits that keys were rotated by: what differs in the last bit of a frequency
+//! is 0.01 rad at position 10^5.
 
 use std::f64::consts::PI;
 
@@ -55,16 +57,18 @@ impl Rope {
     #[must_use]
     pub fn new(parameters: &RopeParameters, head_dim: u32) -> Self {
         let bands = head_dim / 2;
-        let frequency = |band: u32| {
-            parameters
-                .theta
-                .powf(f64::from(band) / f64::from(bands))
-                .recip()
+        let theta = f64::from(narrow(parameters.theta));
+        let period = |band: u32| {
+            let exponent = narrow(f64::from(2 * band)) / narrow(f64::from(head_dim));
+            narrow(theta.powf(f64::from(exponent)))
         };
-        let frequencies = (0..bands).map(frequency);
-        let inv_freq: Vec<f64> = match parameters.scaling {
-            RopeScaling::None => frequencies.collect(),
-            RopeScaling::Linear { factor } => frequencies.map(|f| f / factor).collect(),
+        let periods = (0..bands).map(period);
+        let inv_freq = match parameters.scaling {
+            RopeScaling::None => periods.map(f32::recip).collect(),
+            RopeScaling::Linear { factor } => {
+                let factor = narrow(factor);
+                periods.map(|period| period.recip() / factor).collect()
+            }
             RopeScaling::Llama3 {
                 factor,
                 low_frequency_factor: low,
@@ -72,7 +76,7 @@ impl Rope {
                 original_positions,
             } => {
                 let scaled = |f| llama3(f, factor, (low, high), original_positions);
-                frequencies.map(scaled).collect()
+                periods.map(f32::recip).map(scaled).collect()
             }
             RopeScaling::Yarn {
                 factor,
@@ -88,15 +92,15 @@ impl Rope {
                         / (2.0 * parameters.theta.ln())
                 };
                 let ramp = ramp((bound(beta_fast), bound(beta_slow)), truncate, head_dim);
-                let scaled = |(band, f): (u32, f64)| {
-                    let interpolated = ramp(f64::from(band));
-                    f / factor * interpolated + f * (1.0 - interpolated)
+                let scaled = |(band, period): (u32, f32)| {
+                    let kept = 1.0 - ramp(band);
+                    (narrow(factor) * period).recip() * (1.0 - kept) + period.recip() * kept
                 };
-                (0..bands).zip(frequencies).map(scaled).collect()
+                (0..bands).zip(periods).map(scaled).collect()
             }
         };
         Self {
-            inv_freq: inv_freq.into_iter().map(narrow).collect(),
+            inv_freq,
             attention_scaling: narrow(attention_scaling(&parameters.scaling)),
         }
     }
@@ -109,20 +113,21 @@ impl Rope {
     }
 }
 
-fn llama3(frequency: f64, factor: f64, (low, high): (f64, f64), positions: f64) -> f64 {
-    let wavelength = 2.0 * PI / frequency;
-    if wavelength < positions / high {
+fn llama3(frequency: f32, factor: f64, (low, high): (f64, f64), positions: f64) -> f32 {
+    let wavelength = narrow(2.0 * PI) / frequency;
+    if wavelength < narrow(positions / high) {
         return frequency;
     }
-    if wavelength > positions / low {
-        return frequency / factor;
+    let slow = frequency / narrow(factor);
+    if wavelength > narrow(positions / low) {
+        return slow;
     }
-    let smooth = (positions / wavelength - low) / (high - low);
-    (1.0 - smooth) * frequency / factor + smooth * frequency
+    let smooth = (narrow(positions) / wavelength - narrow(low)) / narrow(high - low);
+    (1.0 - smooth) * frequency / narrow(factor) + smooth * frequency
 }
 
 /// The share of interpolation in a band: 0 up to the first bound, 1 from the second.
-fn ramp((low, high): (f64, f64), truncate: bool, head_dim: u32) -> impl Fn(f64) -> f64 {
+fn ramp((low, high): (f64, f64), truncate: bool, head_dim: u32) -> impl Fn(u32) -> f32 {
     let (low, high) = match truncate {
         true => (low.floor(), high.ceil()),
         false => (low, high),
@@ -131,7 +136,10 @@ fn ramp((low, high): (f64, f64), truncate: bool, head_dim: u32) -> impl Fn(f64) 
     if low.total_cmp(&high).is_eq() {
         high += 0.001;
     }
-    move |band| ((band - low) / (high - low)).clamp(0.0, 1.0)
+    move |band| {
+        let share = (narrow(f64::from(band)) - narrow(low)) / narrow(high - low);
+        share.clamp(0.0, 1.0)
+    }
 }
 
 fn attention_scaling(scaling: &RopeScaling) -> f64 {

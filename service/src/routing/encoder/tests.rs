@@ -73,8 +73,15 @@ fn probe() {
             freq = freq.max(f64::from((a - b).abs() / b));
         }
         println!(
-            "{name}: freq {freq:.1e} scaling {} {}",
-            e.frame.attention_scaling, encoder.rope.attention_scaling
+            "{name}: freq {freq:.1e} bits {} scaling {} {}",
+            e.frame
+                .inv_freq
+                .iter()
+                .zip(&encoder.rope.inv_freq)
+                .filter(|(a, b)| a != b)
+                .count(),
+            e.frame.attention_scaling,
+            encoder.rope.attention_scaling
         );
         for (s, &start) in e.starts.iter().enumerate() {
             let (mut worst_head, mut worst_l2) = (0.0_f32, 0.0_f32);
