@@ -25,7 +25,7 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
-    routing::priors::Priors,
+    routing::{priors::Priors, query::Queries},
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -52,7 +52,7 @@ const HEALTH_NAMES: [&str; 5] = [
     "kvatlas.v1.Leases",
     "kvatlas.v1.Admin",
 ];
-/// How often leases that ran out are swept and the store is looked at.
+/// How often leases and queries that ran out are swept and the store is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Why the server could not start, or ended.
@@ -346,6 +346,7 @@ fn open(
     let core = Core {
         store: Arc::clone(&store),
         priors: Arc::new(priors),
+        queries: Queries::new(args.queries_max, args.query_bytes_max),
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
@@ -364,6 +365,7 @@ fn open(
             prior_bytes_max: args.prior_bytes_max,
             call_max: Duration::from_millis(args.call_ms_max),
             lease_ttl_ms: args.lease_ttl_ms,
+            query_ttl_ms: args.query_ttl_ms,
             capacity,
         },
         damaged_records,
@@ -519,7 +521,7 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
     ]
 }
 
-// Ends leases that ran out, and stops saying "serving" once writes cannot be kept.
+// Ends leases and queries that ran out, and stops saying "serving" once writes cannot be kept.
 async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<Stage>) {
     let mut ticks = tokio::time::interval(TICK);
     let mut draining = std::pin::pin!(draining(stage));
@@ -529,6 +531,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
             () = &mut draining => return,
         }
         core.donor_leases.sweep(core.clock.now_ms());
+        core.queries.sweep(core.clock.now_ms());
         if core.store.has_failed() {
             tracing::error!("the store has failed: no write can be kept; restart the server");
             report(&reporter, ServingStatus::NotServing).await;

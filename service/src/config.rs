@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 
-use crate::donors::gate::Gates;
+use crate::{donors::gate::Gates, routing::query};
 
 /// Where the server listens for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +178,37 @@ pub struct ServeArgs {
     )]
     pub lease_ttl_ms: u32,
 
+    /// Queries kept at a time under their query_hash; one more is answered RESOURCE_EXHAUSTED.
+    #[arg(
+        long,
+        env = "KVATLAS_QUERIES_MAX",
+        default_value_t = 4096,
+        value_name = "N",
+        help_heading = "Limits"
+    )]
+    pub queries_max: usize,
+
+    /// Memory for kept queries, in bytes; beyond it likewise.
+    #[arg(
+        long,
+        env = "KVATLAS_QUERY_BYTES_MAX",
+        default_value_t = 512 << 20,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub query_bytes_max: usize,
+
+    /// Time that a query is kept when PutQuery names none, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_QUERY_TTL_MS",
+        default_value_t = 60_000,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(query::TTL_MS_MAX)),
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub query_ttl_ms: u32,
+
     /// Time that calls in flight get to finish after SIGTERM, in milliseconds.
     #[arg(
         long,
@@ -304,6 +335,9 @@ impl Default for ServeArgs {
             donor_tokens_max: 500_000_000,
             leases_max: 100_000,
             lease_ttl_ms: 30_000,
+            queries_max: 4096,
+            query_bytes_max: 512 << 20,
+            query_ttl_ms: 60_000,
             drain_ms: 10_000,
             gates: GateArgs {
                 min_prompt_tokens: gates.min_prompt_tokens,

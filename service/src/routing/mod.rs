@@ -11,6 +11,7 @@ mod middle;
 pub mod policy;
 pub mod prior;
 pub mod priors;
+pub mod query;
 pub mod ranking;
 mod record;
 pub mod resolve;

@@ -36,7 +36,7 @@ use crate::{
         writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::priors::Priors,
+    routing::{priors::Priors, query::Queries},
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -47,6 +47,8 @@ use crate::{
 pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
+    /// Put before they are used.
+    pub queries: Queries,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
     pub donor_leases: DonorLeases,
@@ -77,6 +79,8 @@ pub struct Limits {
     pub call_max: Duration,
     /// Milliseconds, when the request names none.
     pub lease_ttl_ms: u32,
+    /// Milliseconds that a query is kept, when the request names none.
+    pub query_ttl_ms: u32,
     pub capacity: Capacity,
 }
 

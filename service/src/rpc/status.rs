@@ -5,7 +5,12 @@ use tonic::{Code, Status};
 
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
-    routing::{manifest::ManifestError, priors::PutError, resolve::ResolveError},
+    routing::{
+        manifest::ManifestError,
+        priors::PutError,
+        query::{PlanError, QueriesFull},
+        resolve::ResolveError,
+    },
 };
 
 #[must_use]
@@ -85,6 +90,25 @@ pub fn put_prior(error: &PutError) -> Status {
             tracing::error!(%error, "a prior could not be stored");
             Code::Internal
         }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn queries_full(full: &QueriesFull) -> Status {
+    let code = match full {
+        QueriesFull::Number { .. } | QueriesFull::Bytes { .. } => Code::ResourceExhausted,
+    };
+    Status::new(code, full.to_string())
+}
+
+/// Why a query cannot be scored: on its own, or against the key summary that is stored.
+#[must_use]
+pub fn plan(error: &PlanError) -> Status {
+    let code = if error.is_of_request() {
+        Code::InvalidArgument
+    } else {
+        Code::FailedPrecondition
     };
     Status::new(code, error.to_string())
 }

@@ -3,6 +3,7 @@
 pub mod donors;
 pub mod leases;
 pub mod namespace;
+pub mod queries;
 pub mod routing;
 
 use std::fmt::Display;
