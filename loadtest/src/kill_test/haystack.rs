@@ -1,7 +1,11 @@
 //! Keys without a model: blocks of background, one block with a needle, a query that looks for it.
 
 use half::f16;
-use kvatlas_kernels::score::{Elements, RowQuery, Table};
+use kvatlas::routing::{
+    frame::{KeyFrame, PairLayout, RopeFrame, SummaryShape},
+    query::{Algorithm, OnlineQuery, Plan, QueryVectors, Similarity, plan},
+};
+use kvatlas_kernels::score::{Aggregate, Elements, RowQuery, Table};
 use serde::Serialize;
 
 use super::Method;
@@ -33,6 +37,13 @@ pub struct Assumptions {
     pub topic_tail: u32,
     /// Share of a query head's variance that its group has in common.
     pub group_share: f32,
+    #[serde(flatten)]
+    pub needle: Strength,
+}
+
+/// How strong a needle is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Strength {
     /// Share of the (layer, KV head) that retrieve: only there has the needle's key a part in the
     /// query's direction. Which ones is drawn for each needle.
     pub retrieval_share: f32,
@@ -55,8 +66,10 @@ impl Default for Assumptions {
             topic_share: 0.2,
             topic_tail: 5,
             group_share: 0.5,
-            retrieval_share: 0.25,
-            attention_mass: 0.5,
+            needle: Strength {
+                retrieval_share: 0.25,
+                attention_mass: 0.5,
+            },
         }
     }
 }
@@ -75,6 +88,52 @@ impl Assumptions {
         // Queries and keys have channels of variance 1.
         let logit_variance = 1.0;
         tokens.ln() + logit_variance / 2.0 + (attention_mass / (1.0 - attention_mass)).ln()
+    }
+
+    /// What the service multiplies summaries with, by [`Method`].
+    fn row_queries(&self, values: Vec<f32>) -> [RowQuery; 2] {
+        let frame = KeyFrame {
+            rope: RopeFrame::PostRope,
+            layout: PairLayout::Half,
+            inv_freq: vec![1.0; self.head_dim / 2].into(),
+            attention_scaling: 1.0,
+            block_size: small(self.block_tokens),
+            layer_ids: (0..small(self.layers)).collect(),
+        };
+        let query = OnlineQuery {
+            vectors: Some(QueryVectors {
+                rope: frame.rope,
+                layout: frame.layout,
+                layer_ids: frame.layer_ids.clone(),
+                heads: small(self.kv_heads * self.group),
+                head_dim: small(self.head_dim),
+                group_mean: false,
+                values: values.into(),
+            }),
+            calibration: None,
+        };
+        let shape = SummaryShape {
+            frame,
+            kv_heads: small(self.kv_heads),
+            head_dim: small(self.head_dim),
+            blocks: 1,
+            has_extremes: true,
+            has_magnitudes: false,
+        };
+        Method::ALL.map(|method| {
+            let aggregate = Aggregate::Mean;
+            let algorithm = match method {
+                Method::KriQ => Algorithm::KriQ {
+                    similarity: Similarity::Dot,
+                    aggregate,
+                },
+                Method::Quest => Algorithm::Quest { aggregate },
+            };
+            match plan(algorithm, &query, &shape, false) {
+                Ok(Plan::Rows { query, .. }) => query,
+                other => unreachable!("a mean over all heads is one vector: {other:?}"),
+            }
+        })
     }
 }
 
@@ -137,7 +196,7 @@ pub struct Haystack<'a> {
 /// A block with a needle in it, before it is known how strong that is.
 #[derive(Debug)]
 pub struct Needle {
-    pub block: usize,
+    pub block: u32,
     /// `[heads, head_dim]`: of the block's other tokens.
     others: Vec<Spread>,
     /// `[heads, head_dim]`: the key as it were if it answered nothing.
@@ -146,10 +205,10 @@ pub struct Needle {
     heads: Vec<usize>,
 }
 
-/// A query as group means, and the vectors that summaries are multiplied with.
+/// A query, and the vectors that summaries are multiplied with.
 #[derive(Debug)]
 pub struct Question {
-    /// `[heads, head_dim]`.
+    /// `[heads, head_dim]`: means over the query heads of a group.
     group_means: Vec<f32>,
     row_queries: [RowQuery; 2],
 }
@@ -201,21 +260,37 @@ impl<'a> Haystack<'a> {
     #[must_use]
     pub fn question(&self, random: &mut Random) -> Question {
         let Assumptions {
-            group, group_share, ..
+            group,
+            group_share,
+            head_dim,
+            ..
         } = *self.assumptions;
-        let own = ((1.0 - group_share) / group as f32).sqrt();
-        let group_means: Vec<f32> = (0..self.channel_means.len())
-            .map(|_| group_share.sqrt() * normal(random) + own * normal(random))
-            .collect();
+        let own = (1.0 - group_share).sqrt();
+        let mut values = Vec::with_capacity(self.channel_means.len() * group);
+        let mut group_means = Vec::with_capacity(self.channel_means.len());
+        for _ in 0..self.assumptions.heads() {
+            let common: Vec<f32> = (0..head_dim)
+                .map(|_| group_share.sqrt() * normal(random))
+                .collect();
+            let mut sums = vec![0.0; head_dim];
+            for _ in 0..group {
+                for (sum, value) in sums.iter_mut().zip(&common) {
+                    let value = value + own * normal(random);
+                    *sum += value;
+                    values.push(value);
+                }
+            }
+            group_means.extend(sums.iter().map(|sum| sum / group as f32));
+        }
         Question {
-            row_queries: row_queries(&group_means, self.assumptions),
             group_means,
+            row_queries: self.assumptions.row_queries(values),
         }
     }
 
     /// Draws the block that a needle is in.
     #[must_use]
-    pub fn needle(&self, block: usize, random: &mut Random) -> Needle {
+    pub fn needle(&self, block: u32, random: &mut Random) -> Needle {
         let assumptions = self.assumptions;
         let token_scale = (1.0 - assumptions.topic_share).sqrt();
         let mut others = Vec::with_capacity(self.channel_means.len());
@@ -243,20 +318,19 @@ impl<'a> Haystack<'a> {
         &self,
         needle: &Needle,
         question: &Question,
-        retrieval_share: f32,
-        attention_mass: f32,
+        strength: Strength,
     ) -> Summaries {
         let assumptions = self.assumptions;
         let head_dim = assumptions.head_dim;
-        let margin = assumptions.margin(self.blocks, attention_mass);
+        let margin = assumptions.margin(self.blocks, strength.attention_mass);
         let mut keys = needle.plain.clone();
-        for &head in needle.retrieving(retrieval_share) {
+        for &head in needle.retrieving(strength.retrieval_share) {
             let columns = head * head_dim..(head + 1) * head_dim;
             let query = &question.group_means[columns.clone()];
             let square: f32 = query.iter().map(|value| value * value).sum();
-            let strength = margin * (head_dim as f32).sqrt() / square;
+            let length = margin * (head_dim as f32).sqrt() / square;
             for (key, value) in keys[columns].iter_mut().zip(query) {
-                *key += strength * value;
+                *key += length * value;
             }
         }
         let mut row = Summaries::new(keys.len(), 1);
@@ -280,6 +354,10 @@ impl<'a> Haystack<'a> {
         let norm = |_| f64::from(VALUE_NORM_SPREAD * normal(random)).exp();
         (0..self.blocks).map(norm).collect()
     }
+}
+
+fn small(number: usize) -> u32 {
+    u32::try_from(number).expect("the assumptions are small")
 }
 
 impl Needle {
@@ -331,17 +409,4 @@ fn topic_scale(assumptions: &Assumptions, random: &mut Random) -> f32 {
         .map(|_| normal(random).powi(2))
         .sum();
     (assumptions.topic_share * (freedom - 2.0) / squares).sqrt()
-}
-
-/// KRI-Q's vector over key means, and Quest's over smallest and largest keys: of those two a
-/// channel's largest product is with the largest key where the query is positive.
-fn row_queries(group_means: &[f32], assumptions: &Assumptions) -> [RowQuery; 2] {
-    let scale = 1.0 / ((assumptions.head_dim as f32).sqrt() * assumptions.heads() as f32);
-    let scaled: Vec<f32> = group_means.iter().map(|value| value * scale).collect();
-    let mut bounds = Vec::with_capacity(scaled.len() * 2);
-    for head in scaled.chunks_exact(assumptions.head_dim) {
-        bounds.extend(head.iter().map(|value| value.min(0.0)));
-        bounds.extend(head.iter().map(|value| value.max(0.0)));
-    }
-    [scaled, bounds].map(|values| RowQuery::new(std::iter::once(0..values.len()).collect(), values))
 }

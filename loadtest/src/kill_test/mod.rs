@@ -11,22 +11,25 @@
 //! fewer heads retrieve or they attend to it less.
 
 pub mod haystack;
-mod report;
-mod select;
+pub mod report;
+pub mod select;
 
 use kvatlas_kernels::score::Cpu;
 
 use crate::{args::KillTestArgs, error::LoadtestError, random::Random};
-use haystack::{Assumptions, Haystack, Needle, Question, Summaries};
-pub use report::{KillTestReport, Recall, SweepPoint, VariantReport};
-use select::{Selection, keeps};
+use haystack::{Assumptions, Haystack, Needle, Question, Strength, Summaries};
+pub use report::{KillTestReport, SweepPoint, VariantReport};
+use report::Tally;
+use select::Scores;
 
 /// Needles that are hidden in one haystack, one after the other, before a new one is drawn.
 const NEEDLES_PER_HAYSTACK: usize = 25;
-/// Shares of the heads that retrieve; the assumed one is among them.
+/// Shares of the heads that retrieve, in the sweep.
 const RETRIEVAL_SHARES: [f32; 5] = [0.031_25, 0.062_5, 0.125, 0.25, 0.5];
-/// What dense reading gives to the needle in those heads; the assumed one is among them.
+/// What dense reading gives to the needle in those heads, in the sweep.
 const ATTENTION_MASSES: [f32; 4] = [0.01, 0.1, 0.5, 0.9];
+/// With fewer blocks a haystack costs no more than a needle.
+const SMALL_BLOCKS: usize = 256;
 const HAYSTACKS: u64 = 1;
 const NEEDLES: u64 = 2;
 const THREADS: usize = 2;
@@ -34,7 +37,7 @@ const THREADS: usize = 2;
 /// How many blocks there are, and how many a manifest keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
-    pub blocks: usize,
+    pub blocks: u32,
     pub keep: u32,
 }
 
@@ -79,50 +82,44 @@ pub fn run(
     random: &Random,
 ) -> Result<VariantReport, LoadtestError> {
     let cpu = Cpu::start(THREADS)?;
-    let selections = Selection::all(variant.keep)?;
-    let mut report = VariantReport::new(variant, seeds, &selections);
+    let mut tally = Tally::new(variant, strengths())?;
     let haystacks = random.branch(HAYSTACKS);
     let needles = random.branch(NEEDLES);
-    let purpose = |number: usize| (number * VARIANTS[1].blocks + variant.blocks) as u64;
-    // A small haystack costs no more than a needle.
-    let together = NEEDLES_PER_HAYSTACK.min(variant.blocks.div_ceil(VARIANTS[0].blocks));
+    let purpose = |number: usize| (number as u64) << 32 | u64::from(variant.blocks);
+    let together = NEEDLES_PER_HAYSTACK.min(variant.blocks as usize / SMALL_BLOCKS + 1);
     for first in (0..seeds).step_by(together) {
         let mut random = haystacks.branch(purpose(first));
-        let haystack = Haystack::draw(assumptions, variant.blocks, &mut random);
+        let haystack = Haystack::draw(assumptions, variant.blocks as usize, &mut random);
         let mut cases: Vec<Case> = (first..seeds.min(first + together))
             .map(|seed| Case::draw(&haystack, variant, &mut needles.branch(purpose(seed))))
             .collect();
         score_all(&cpu, &haystack.summaries, &mut cases);
         for case in &mut cases {
-            case.judge(&cpu, &haystack, &selections, &mut report)?;
+            case.judge(&cpu, &haystack, &mut tally)?;
         }
     }
-    Ok(report)
+    Ok(tally.report())
 }
 
 /// One needle and the query that looks for it.
 struct Case {
     question: Question,
     needle: Needle,
-    /// Of the haystack without the needle, by [`Method`].
-    scores: [Vec<f32>; 2],
-    /// Independent of the query.
-    value_norms: Vec<f64>,
-    seed: u64,
+    scores: Scores,
 }
 
 impl Case {
     fn draw(haystack: &Haystack<'_>, variant: Variant, random: &mut Random) -> Self {
         // Old: neither the first block, nor among the last as many as are kept.
-        let block = 1 + random.below(variant.blocks - 1 - variant.keep as usize);
-        let question = haystack.question(random);
-        let needle = haystack.needle(block, random);
+        let block = 1 + random.below_u32(variant.blocks - 1 - variant.keep);
         Self {
-            question,
-            needle,
-            scores: Default::default(),
-            value_norms: haystack.value_norms(random),
-            seed: random.bits(),
+            question: haystack.question(random),
+            needle: haystack.needle(block, random),
+            scores: Scores {
+                by_query: Default::default(),
+                value_norms: haystack.value_norms(random),
+                seed: random.bits(),
+            },
         }
     }
 
@@ -130,34 +127,35 @@ impl Case {
         &mut self,
         cpu: &Cpu,
         haystack: &Haystack<'_>,
-        selections: &[Selection],
-        report: &mut VariantReport,
+        tally: &mut Tally,
     ) -> Result<(), LoadtestError> {
-        let assumed = haystack.assumptions;
-        let block = self.needle.block;
-        for share in RETRIEVAL_SHARES {
-            for mass in ATTENTION_MASSES {
-                let row = haystack.row_with(&self.needle, &self.question, share, mass);
-                for method in Method::ALL {
-                    let mut score = [0.0];
-                    let query = self.question.row_query(method);
-                    cpu.row_dots(&row.table(method), &[query], &mut score);
-                    self.scores[method as usize][block] = score[0];
-                }
-                report.count_sweep(share, mass, &self.scores, block)?;
-                if share.to_bits() == assumed.retrieval_share.to_bits()
-                    && mass.to_bits() == assumed.attention_mass.to_bits()
-                {
-                    for selection in selections {
-                        let scores = (&self.scores, &self.value_norms[..]);
-                        let kept = keeps(selection, scores, self.seed, block)?;
-                        report.count(selection, kept);
-                    }
-                }
-            }
+        for (point, strength) in strengths().enumerate() {
+            self.hide(cpu, haystack, strength);
+            tally.count_at(point, &self.scores, self.needle.block);
         }
-        Ok(())
+        self.hide(cpu, haystack, haystack.assumptions.needle);
+        tally.count(&self.scores, self.needle.block)
     }
+
+    /// Scores the needle's block anew for a needle so strong.
+    fn hide(&mut self, cpu: &Cpu, haystack: &Haystack<'_>, strength: Strength) {
+        let row = haystack.row_with(&self.needle, &self.question, strength);
+        for method in Method::ALL {
+            let scores = &mut self.scores.by_query[method as usize];
+            let score = std::slice::from_mut(&mut scores[self.needle.block as usize]);
+            cpu.row_dots(&row.table(method), &[self.question.row_query(method)], score);
+        }
+    }
+}
+
+/// The needles of the sweep.
+fn strengths() -> impl Iterator<Item = Strength> {
+    RETRIEVAL_SHARES.into_iter().flat_map(|retrieval_share| {
+        ATTENTION_MASSES.map(|attention_mass| Strength {
+            retrieval_share,
+            attention_mass,
+        })
+    })
 }
 
 /// How blocks are scored against the query.
@@ -181,7 +179,7 @@ fn score_all(cpu: &Cpu, summaries: &Summaries, cases: &mut [Case]) {
             .collect();
         cpu.row_dots(&table, &queries, &mut scores);
         for (case, scores) in cases.iter_mut().zip(scores.chunks_exact(table.rows())) {
-            case.scores[method as usize] = scores.to_vec();
+            case.scores.by_query[method as usize] = scores.to_vec();
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The selections that are compared, each by the service's own policies and rankings.
 
+use std::collections::BTreeMap;
+
 use kvatlas::routing::{
     policy::Policy,
     ranking::Ranking,
@@ -61,40 +63,40 @@ impl Selection {
     }
 }
 
-/// Whether a selection keeps the block: `scores` are by [`Method`], then those of the static prior.
-///
-/// # Errors
-/// When the service refuses the policy.
-pub fn keeps(
-    selection: &Selection,
-    (by_query, value_norms): (&[Vec<f32>; 2], &[f64]),
-    seed: u64,
-    block: usize,
-) -> Result<bool, LoadtestError> {
-    let ranked = match selection.basis {
-        Basis::Query(method) => rank(&by_query[method as usize]),
-        Basis::Positions | Basis::ValueNorms => rank(value_norms),
-    };
-    let tag = selection.tag.replace(SEED, &seed.to_string());
-    let policy = Policy::parse(&tag).map_err(|error| refused(error.to_string()))?;
-    let prior = PriorBlocks {
-        total_blocks: u32::try_from(ranked.len()).ok(),
-        ranking: Some(Ranking::pack(&ranked)),
-        per_k: Default::default(),
-        legacy: Box::default(),
-    };
-    let budget = budget(&policy, selection.keep).map_err(|error| refused(error.to_string()))?;
-    let resolved =
-        resolve(&policy, budget, 0, Some(&prior)).map_err(|error| refused(error.to_string()))?;
-    assert_eq!(
-        resolved.effective_k, selection.keep,
-        "{}: all keep as many",
-        selection.tag
-    );
-    Ok(resolved
-        .blocks
-        .iter()
-        .any(|&kept| usize::try_from(kept).is_ok_and(|kept| kept == block)))
+/// What there is to go by in one case.
+#[derive(Debug)]
+pub struct Scores {
+    /// By [`Method`].
+    pub by_query: [Vec<f32>; 2],
+    pub value_norms: Vec<f64>,
+    /// Of the random selection.
+    pub seed: u64,
+}
+
+impl Scores {
+    /// Whether a selection keeps the block.
+    ///
+    /// # Errors
+    /// When the service refuses the policy.
+    pub fn keep(&self, selection: &Selection, block: u32) -> Result<bool, LoadtestError> {
+        let ranked = match selection.basis {
+            Basis::Query(method) => rank(&self.by_query[method as usize]),
+            Basis::Positions | Basis::ValueNorms => rank(&self.value_norms),
+        };
+        let tag = selection.tag.replace(SEED, &self.seed.to_string());
+        let policy = Policy::parse(&tag).map_err(|error| refused(error.to_string()))?;
+        let prior = PriorBlocks {
+            total_blocks: u32::try_from(ranked.len()).ok(),
+            ranking: Some(Ranking::pack(&ranked)),
+            per_k: BTreeMap::new(),
+            legacy: Box::default(),
+        };
+        let resolved = budget(&policy, selection.keep)
+            .and_then(|budget| resolve(&policy, budget, 0, Some(&prior)))
+            .map_err(|error| refused(error.to_string()))?;
+        assert_eq!(resolved.effective_k, selection.keep, "all keep as many");
+        Ok(resolved.blocks.binary_search(&block).is_ok())
+    }
 }
 
 fn refused(reason: String) -> LoadtestError {
