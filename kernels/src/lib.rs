@@ -4,6 +4,7 @@ mod pool;
 mod rank;
 pub mod score;
 mod scores;
+pub mod screen;
 
 pub use pool::{Pooling, pool, pool_scalar};
 pub use rank::{Score, rank, rank_rows, rank_scalar};
