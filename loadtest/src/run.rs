@@ -9,7 +9,7 @@ use crate::{
     child::end_with_parent,
     donors, echo,
     error::LoadtestError,
-    kill_test, manifest, priors,
+    kill_test, manifest, priors, score,
 };
 
 /// Runs the command; its result goes to standard output.
@@ -32,7 +32,15 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
             let report = on_runtime(args.common.client_workers, priors::measure(&args))?;
             tell(args.common.json, &report, report.table())
         }
-        Command::Score(_) | Command::ScoreTokens(_) => Ok(()),
+        Command::Score(args) => {
+            let report = on_runtime(1, score::measure(&args))?;
+            tell(args.json, &report, report.table())?;
+            report.verdict()
+        }
+        Command::ScoreTokens(args) => {
+            let report = on_runtime(1, score::tokens::measure(&args))?;
+            tell(args.json, &report, report.table())
+        }
         Command::KillTest(args) => {
             let report = kill_test::measure(&args)?;
             tell(args.json, &report, report.table())
