@@ -142,11 +142,7 @@ impl File {
             );
             offset = end;
         }
-        let mut text = serde_json::Value::Object(entries).to_string();
-        text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
-        let mut header = (text.len() as u64).to_le_bytes().to_vec();
-        header.extend_from_slice(text.as_bytes());
-        header.into()
+        safetensors_start(entries).into()
     }
 
     /// The file in order, in pieces.
@@ -177,6 +173,16 @@ impl File {
                 .collect()
         }))
     }
+}
+
+/// What a safetensors file begins with: the length of its header, then that, padded.
+#[must_use]
+pub fn safetensors_start(entries: serde_json::Map<String, serde_json::Value>) -> Vec<u8> {
+    let mut text = serde_json::Value::Object(entries).to_string();
+    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
+    let mut start = (text.len() as u64).to_le_bytes().to_vec();
+    start.extend_from_slice(text.as_bytes());
+    start
 }
 
 impl Tensor {
