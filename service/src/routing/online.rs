@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::encoder::{Encoder, registry::Encoders};
+use super::encoder::{Encoder, EncoderError, registry::Encoders};
 use super::manifest::{
     Manifest, ManifestError, ManifestQuery, OnlineSource, Reason, Request, get_manifest,
 };
 use super::policy::{Needs, Policy};
 use super::priors::Priors;
-use super::query::{Algorithm, OnlineQuery, Queries};
+use super::query::{Algorithm, OnlineQuery, PlanError, Queries};
 use super::ranking::Ranking;
 use super::resolve::{HeadRankings, PriorBlocks, Resolved, agree, resolve, resolve_per_head};
 use super::scorer::{Order, QuerySource, ScoreError, Scored, Task, Want};
@@ -172,13 +172,37 @@ impl Choice {
 }
 
 impl ScoreError {
-    /// Whether the stored prior may answer instead: what was asked for is sound, and cannot be
-    /// had.
+    /// Whether the stored prior may answer instead: what was asked for is sound and cannot be had.
+    /// Where the query and the keys are not of one kind, somebody must know of it.
     #[must_use]
     pub fn allows_fallback(&self) -> bool {
         match self {
-            Self::Plan(error) => !error.is_of_request(),
-            Self::Encoder(error) => !error.is_of_request(),
+            Self::Plan(error) => match error {
+                PlanError::LayerMissing { .. }
+                | PlanError::ExtremesMissing
+                | PlanError::MagnitudesMissing
+                | PlanError::KriTNeedsPostRope => true,
+                PlanError::VectorsMissing { .. }
+                | PlanError::CalibrationMissing
+                | PlanError::MaxOfGroupMeans
+                | PlanError::Frame { .. }
+                | PlanError::Layout { .. }
+                | PlanError::HeadDim { .. }
+                | PlanError::Heads { .. }
+                | PlanError::GroupMeans { .. } => false,
+            },
+            Self::Encoder(error) => match error {
+                EncoderError::Layer | EncoderError::Changed | EncoderError::NotFinite => true,
+                EncoderError::Tokens { .. }
+                | EncoderError::Vocabulary { .. }
+                | EncoderError::MeanOfLast { .. }
+                | EncoderError::MeanBeyondTokens { .. }
+                | EncoderError::Position
+                | EncoderError::Layout
+                | EncoderError::Bands { .. }
+                | EncoderError::Frequency { .. }
+                | EncoderError::AttentionScaling { .. } => false,
+            },
             Self::Summary(_) => true,
         }
     }
