@@ -1,6 +1,7 @@
 //! Manifests scored against the request's own query, against a twin written from the formulas.
 
 mod cartridge;
+mod tokens;
 mod twin;
 
 use kvatlas_proto::v1::{self, ManifestProvenance, ManifestReason};
