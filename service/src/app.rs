@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use kvatlas_kernels::{cuda::CudaError, score::Cpu};
 use parking_lot::Mutex;
 use tokio::{
     signal::unix::SignalKind,
@@ -15,7 +16,7 @@ use tokio::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    config::{ListenAddress, ServeArgs, ServeMode},
+    config::{ListenAddress, ScoreArgs, ServeArgs, ServeMode},
     donors::{
         catalog::Defaults,
         repeats::Repeats,
@@ -25,7 +26,13 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
-    routing::{priors::Priors, summary::Summaries},
+    routing::{
+        encoder::registry::{self, Encoders},
+        priors::Priors,
+        query::Queries,
+        scorer::{Device, Scorer, ScorerWorker},
+        summary::Summaries,
+    },
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -54,7 +61,7 @@ const HEALTH_NAMES: [&str; 5] = [
     "kvatlas.v1.Leases",
     "kvatlas.v1.Admin",
 ];
-/// How often leases that ran out are swept and the store is looked at.
+/// How often leases and queries that ran out are swept and the store is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Why the server could not start, or ended.
@@ -62,6 +69,10 @@ const TICK: Duration = Duration::from_secs(1);
 pub enum AppError {
     #[error("{0}")]
     Store(#[from] StoreError),
+    #[error("{0}")]
+    Encoders(#[from] registry::OpenError),
+    #[error("--device: {0}")]
+    Device(#[from] CudaError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -249,7 +260,11 @@ async fn live(
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts { core, writer } = open_aside(args, &supervisor, &stage_seen).await?;
+    let Parts {
+        core,
+        writer,
+        scoring,
+    } = open_aside(args, &supervisor, &stage_seen).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -287,7 +302,7 @@ async fn live(
     }
     servers.shutdown().await;
     *core_seen.lock() = None;
-    end(core, writer);
+    end(core, writer, scoring);
     tracing::info!("stopped");
     match died {
         None => Ok(()),
@@ -298,6 +313,7 @@ async fn live(
 struct Parts {
     core: Arc<Core>,
     writer: std::thread::JoinHandle<()>,
+    scoring: std::thread::JoinHandle<()>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -330,6 +346,7 @@ fn open(
         store,
         priors,
         summaries,
+        encoders,
         donors,
         damaged_records,
     } = read_data(args, capacity, &clock)?;
@@ -343,13 +360,18 @@ fn open(
     let metrics = Metrics::new(store.epoch());
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
+    let (scorer, scoring) = scorer(&args.score, &store, clock)?;
+    let scoring = supervisor.thread("scorer", move || scoring.run());
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
     let core = Core {
         store: Arc::clone(&store),
         priors,
-        summaries: Arc::new(summaries),
+        summaries,
+        encoders: Arc::new(encoders),
+        scorer,
+        queries: Queries::new(args.queries_max, args.query_bytes_max),
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
@@ -372,6 +394,7 @@ fn open(
             upload_max: Duration::from_millis(args.upload_ms_max),
             call_max: Duration::from_millis(args.call_ms_max),
             lease_ttl_ms: args.lease_ttl_ms,
+            query_ttl_ms: args.query_ttl_ms,
             capacity,
         },
         damaged_records,
@@ -379,13 +402,26 @@ fn open(
     Ok(Parts {
         core: Arc::new(core),
         writer: writer.map_err(AppError::Thread)?,
+        scoring: scoring.map_err(AppError::Thread)?,
     })
+}
+
+fn scorer(
+    args: &ScoreArgs,
+    store: &Arc<Store>,
+    clock: Clock,
+) -> Result<(Scorer, ScorerWorker), AppError> {
+    let cpu = Cpu::start(args.cpu_threads()).map_err(AppError::Thread)?;
+    let device = Device::open(args.device, cpu)?;
+    let (store, clock_ns) = (Arc::clone(store), move || clock.now_ns());
+    Ok(Scorer::new(args.queue_depth_max, device, store, clock_ns))
 }
 
 struct Data {
     store: Arc<Store>,
     priors: Arc<Priors>,
-    summaries: Summaries,
+    summaries: Arc<Summaries>,
+    encoders: Encoders,
     donors: Opened,
     /// Records that cannot be read; they are left out.
     damaged_records: u64,
@@ -400,17 +436,22 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     // With a damaged record it is not known whose files are whose.
     if priors_loaded.damaged + summaries_loaded.damaged == 0 {
         let mut blobs = priors_loaded.blobs;
-        blobs.extend(&summaries_loaded.blobs);
+        blobs.extend(summaries_loaded.blobs);
         store.remove_unreferenced_blobs(&blobs)?;
     }
+    let (encoders, encoders_loaded) =
+        Encoders::open(Arc::clone(&store), args.models_dir.as_deref())?;
     let defaults = Defaults {
         mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
         mode_is_given: args.mode.is_some(),
         gates: args.gates.into(),
     };
     let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records =
-        report.damaged + priors_loaded.damaged + summaries_loaded.damaged + donors.loaded.damaged;
+    let damaged_records = report.damaged
+        + priors_loaded.damaged
+        + summaries_loaded.damaged
+        + encoders_loaded.damaged
+        + donors.loaded.damaged;
     let writes_lost = report.writes_lost;
     if writes_lost > 0 || damaged_records > 0 {
         tracing::error!(
@@ -421,6 +462,8 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     }
     tracing::info!(
         priors = priors.len(),
+        encoders = encoders_loaded.working,
+        encoders_broken = encoders_loaded.broken,
         key_summaries = summaries.len(),
         donors = donors.loaded.donors,
         namespaces = donors.loaded.namespaces,
@@ -431,20 +474,23 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     Ok(Data {
         store,
         priors,
-        summaries,
+        summaries: Arc::new(summaries),
+        encoders,
         donors,
         damaged_records,
     })
 }
 
 // Lets queued work finish; the writer ends when the last way to it is gone.
-fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>) {
+fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>, scoring: std::thread::JoinHandle<()>) {
     core.importers.stop();
     core.summary_importers.stop();
     core.finders.stop();
+    core.scorer.stop();
+    // The supervisor has told of a panic already; nor below.
+    let _ended = scoring.join();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
-        // The supervisor has told of a panic already.
         let _ended = writer.join();
     }
 }
@@ -489,7 +535,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     }
 }
 
-fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
+fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
@@ -529,6 +575,21 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
             core.writes.queued() as u64,
         ),
         (
+            "kvatlas_key_summaries",
+            "Key summaries stored",
+            core.summaries.len() as u64,
+        ),
+        (
+            "kvatlas_queries_kept",
+            "Queries kept under a query_hash",
+            core.queries.counts().queries as u64,
+        ),
+        (
+            "kvatlas_score_queued",
+            "Requests that wait to be scored",
+            core.scorer.queued() as u64,
+        ),
+        (
             "kvatlas_damaged_records",
             "Records left out at the start",
             core.damaged_records,
@@ -536,7 +597,7 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
     ]
 }
 
-// Ends leases that ran out, and stops saying "serving" once writes cannot be kept.
+// Ends leases and queries that ran out, and stops saying "serving" once writes cannot be kept.
 async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<Stage>) {
     let mut ticks = tokio::time::interval(TICK);
     let mut draining = std::pin::pin!(draining(stage));
@@ -546,6 +607,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
             () = &mut draining => return,
         }
         core.donor_leases.sweep(core.clock.now_ms());
+        core.queries.sweep(core.clock.now_ms());
         if core.store.has_failed() {
             tracing::error!("the store has failed: no write can be kept; restart the server");
             report(&reporter, ServingStatus::NotServing).await;

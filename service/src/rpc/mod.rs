@@ -11,6 +11,7 @@ pub mod encoders;
 pub mod events;
 pub mod incoming;
 pub mod leases;
+pub mod online;
 pub mod queries;
 pub mod routing;
 pub mod status;
@@ -36,7 +37,10 @@ use crate::{
         writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::{priors::Priors, summary::Summaries},
+    routing::{
+        encoder::registry::Encoders, priors::Priors, query::Queries, scorer::Scorer,
+        summary::Summaries,
+    },
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -48,12 +52,16 @@ pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
     pub summaries: Arc<Summaries>,
+    pub encoders: Arc<Encoders>,
+    pub scorer: Scorer,
+    /// Put before they are used.
+    pub queries: Queries,
     pub catalog: Arc<Catalog>,
     pub writes: Writes,
     pub donor_leases: DonorLeases,
     pub manifest_leases: ManifestLeases,
     pub repeats: Repeats,
-    /// For prior imports.
+    /// For imports of priors and encoders.
     pub importers: Workers,
     /// Priors being uploaded: each is held in memory until it is imported.
     pub uploads: Arc<Semaphore>,
@@ -85,6 +93,8 @@ pub struct Limits {
     pub upload_max: Duration,
     /// Milliseconds, when the request names none.
     pub lease_ttl_ms: u32,
+    /// Milliseconds that a query is kept, when the request names none.
+    pub query_ttl_ms: u32,
     pub capacity: Capacity,
 }
 
