@@ -19,6 +19,7 @@ mod lease;
 mod manifest;
 mod output;
 mod prior;
+mod query;
 mod quickstart;
 
 use error::CliError;
@@ -87,6 +88,9 @@ enum Command {
     /// Store, list, show and remove priors
     #[command(subcommand)]
     Prior(prior::PriorCommand),
+    /// Put queries that online scoring multiplies with a prefix's key summary
+    #[command(subcommand)]
+    Query(query::QueryCommand),
     /// Ask which blocks of a cached prefix a request should read
     Manifest(manifest::ManifestArgs),
     /// Register, find and remove donors
@@ -132,6 +136,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Prior(command) => call(&connection, async |client| command.run(client).await),
+        Command::Query(command) => call(&connection, async |client| command.run(client).await),
         Command::Manifest(args) => call(&connection, async |client| args.run(client).await),
         Command::Donor(command) => call(&connection, async |client| {
             Box::pin(command.run(client)).await
