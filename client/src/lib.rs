@@ -41,6 +41,7 @@ mod lookup;
 mod manifest;
 mod namespace;
 mod priors;
+mod queries;
 mod stream;
 mod tokens;
 
@@ -56,5 +57,6 @@ pub use lookup::{
 pub use manifest::{BlockSet, Manifest, ManifestQuery};
 pub use namespace::{Namespace, NamespaceBuilder, NamespaceError, NamespaceRef, tenant_key};
 pub use priors::{PriorPage, PriorUpload};
+pub use queries::{Calibration, OnlineQuery, QueryVectors};
 pub use stream::{DonorStream, ManifestStream};
 pub use tokens::{TOKENS_MAX, Tokens, TokensError};

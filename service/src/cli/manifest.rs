@@ -1,12 +1,15 @@
 //! `kvatlas manifest`: which blocks of a cached prefix a request should read.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
 use kvatlas_client::{BlockSet, Client, Manifest, ManifestQuery, v1};
 use serde_json::json;
 
 use super::{
     error::CliError,
     output::{Report, facts, hex, word},
+    query::QueryFileArgs,
 };
 
 /// Columns that lists of blocks are wrapped at.
@@ -26,6 +29,7 @@ Policies:
 Examples:
   kvatlas manifest c1 --k 16
   kvatlas manifest c1 --policy A1R2K13
+  kvatlas manifest c1 --k 16 --algorithm kri-q --query q.safetensors --frame post-rope
   kvatlas manifest unknown --k 8 --fallback-policy recency --total-blocks 128";
 
 #[derive(Debug, Args)]
@@ -40,10 +44,11 @@ pub(super) struct ManifestArgs {
     /// How the blocks are chosen
     #[arg(long, default_value = "", hide_default_value = true)]
     policy: String,
-    /// The stored prior's algorithm; without it, the newest
+    /// kri-q, kri-q-quest or kri-t, scored online against a query; or a stored prior's algorithm.
+    /// Without it, the newest stored prior
     #[arg(long, default_value = "", hide_default_value = true)]
     algorithm: String,
-    /// Look for a prior of this query first
+    /// Look for a prior of this query first; for online scoring, the query that was put under it
     #[arg(long, default_value = "", hide_default_value = true)]
     query_hash: String,
     /// Blocks of the caller's cartridge; without it, as many as the prior has
@@ -65,10 +70,41 @@ pub(super) struct ManifestArgs {
         value_name = "MS"
     )]
     lease_ttl_ms: u32,
+    /// Answer from the stored prior when online scoring cannot serve the request
+    #[arg(long)]
+    allow_fallback: bool,
+    /// Score against this query: see `kvatlas query put --help` for its file
+    #[arg(long, value_name = "FILE")]
+    query: Option<PathBuf>,
+    /// For kri-q, what a block's score is; without it, dot
+    #[arg(long, value_enum)]
+    similarity: Option<SimilarityName>,
+    /// For kri-q and kri-q-quest, how query heads that share a KV head are taken together;
+    /// without it, mean for kri-q and max for kri-q-quest
+    #[arg(long, value_enum)]
+    aggregation: Option<AggregationName>,
+    #[command(flatten)]
+    open: QueryFileArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SimilarityName {
+    Dot,
+    Cosine,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AggregationName {
+    Mean,
+    Max,
 }
 
 impl ManifestArgs {
     pub(super) async fn run(self, client: &Client) -> Result<Report, CliError> {
+        let online = match &self.query {
+            Some(path) => Some(self.open.read(path)?.to_wire()),
+            None => None,
+        };
         let query = ManifestQuery {
             prefix_hash: self.prefix_hash,
             query_hash: self.query_hash,
@@ -78,6 +114,18 @@ impl ManifestArgs {
             total_blocks: self.total_blocks,
             fallback_policy: self.fallback_policy,
             lease_ttl_ms: self.lease_ttl_ms,
+            allow_fallback: self.allow_fallback,
+            query: online,
+            similarity: match self.similarity {
+                None => v1::Similarity::Unspecified,
+                Some(SimilarityName::Dot) => v1::Similarity::Dot,
+                Some(SimilarityName::Cosine) => v1::Similarity::Cosine,
+            },
+            aggregation: match self.aggregation {
+                None => v1::GroupAggregation::Unspecified,
+                Some(AggregationName::Mean) => v1::GroupAggregation::Mean,
+                Some(AggregationName::Max) => v1::GroupAggregation::Max,
+            },
             ..ManifestQuery::default()
         };
         match client.get_manifest(&query).await? {
