@@ -22,9 +22,10 @@ fn parse(changes: Value) -> Result<ModelConfig, String> {
         panic!("changes are fields");
     };
     for (field, value) in changes {
-        match value {
-            Value::Null => _ = config.as_object_mut().unwrap().remove(&field),
-            value => config[field] = value,
+        if value.is_null() {
+            config.as_object_mut().unwrap().remove(&field);
+        } else {
+            config[field] = value;
         }
     }
     ModelConfig::parse(config.to_string().as_bytes()).map_err(|error| error.to_string())
@@ -208,13 +209,16 @@ fn both_spellings_of_a_scaling_mean_the_same() {
 
 #[test]
 fn yarn_finds_its_factor_and_its_positions_where_transformers_does() {
-    let of = |changes| match scaling(changes) {
-        RopeScaling::Yarn {
+    let of = |changes| {
+        let RopeScaling::Yarn {
             factor,
             original_positions,
             ..
-        } => (factor, original_positions),
-        other => panic!("{other:?} is not yarn"),
+        } = scaling(changes)
+        else {
+            panic!("not yarn");
+        };
+        (factor, original_positions)
     };
     let yarn = |original: Value| {
         json!({"rope_scaling": {"type": "yarn", "factor": 4.0,

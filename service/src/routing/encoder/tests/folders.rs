@@ -123,7 +123,7 @@ fn tensors_that_are_missing_or_of_another_shape_or_type_are_named() {
     );
     let taller = |folder: &Path| {
         edit(&folder.join("config.json"), |config| {
-            config["vocab_size"] = 43.into()
+            config["vocab_size"] = 43.into();
         });
     };
     check(
@@ -158,7 +158,7 @@ fn an_index_leads_nowhere_else() {
     ] {
         let evil = |folder: &Path| {
             edit(&folder.join(INDEX), |index| {
-                index["weight_map"][QUERY] = path.into()
+                index["weight_map"][QUERY] = path.into();
             });
         };
         check(
