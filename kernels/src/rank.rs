@@ -130,7 +130,7 @@ impl sealed::Rank for f64 {
 }
 
 /// An integer that is smaller for the better score; NaN gets the largest of all.
-fn descending_key_f32(score: f32) -> u32 {
+pub(crate) fn descending_key_f32(score: f32) -> u32 {
     if score.is_nan() {
         return u32::MAX;
     }

@@ -3,8 +3,9 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
+use kvatlas_kernels::cuda::DeviceChoice;
 
-use crate::donors::gate::Gates;
+use crate::{donors::gate::Gates, routing::query};
 
 /// Where the server listens for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +144,27 @@ pub struct ServeArgs {
     )]
     pub prior_bytes_max: u64,
 
+    /// Largest file that a key summary is made from, in bytes. While it comes in it lies in the data
+    /// folder, two files at a time.
+    #[arg(
+        long,
+        env = "KVATLAS_SUMMARY_BYTES_MAX",
+        default_value_t = 16 << 30,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub summary_bytes_max: u64,
+
+    /// Longest time that the upload of a key summary may take, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_UPLOAD_MS_MAX",
+        default_value_t = 600_000,
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub upload_ms_max: u64,
+
     /// Donors kept; beyond it the least recently hit one without a lease makes room.
     #[arg(
         long,
@@ -184,6 +206,37 @@ pub struct ServeArgs {
     )]
     pub lease_ttl_ms: u32,
 
+    /// Queries kept at a time under their query_hash; one more is answered RESOURCE_EXHAUSTED.
+    #[arg(
+        long,
+        env = "KVATLAS_QUERIES_MAX",
+        default_value_t = 4096,
+        value_name = "N",
+        help_heading = "Limits"
+    )]
+    pub queries_max: usize,
+
+    /// Memory for kept queries, in bytes; beyond it likewise.
+    #[arg(
+        long,
+        env = "KVATLAS_QUERY_BYTES_MAX",
+        default_value_t = 512 << 20,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub query_bytes_max: usize,
+
+    /// Time that a query is kept when PutQuery names none, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_QUERY_TTL_MS",
+        default_value_t = 60_000,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(query::TTL_MS_MAX)),
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub query_ttl_ms: u32,
+
     /// Time that calls in flight get to finish after SIGTERM, in milliseconds.
     #[arg(
         long,
@@ -196,6 +249,9 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     pub gates: GateArgs,
+
+    #[command(flatten)]
+    pub score: ScoreArgs,
 
     /// What to log, in tracing's filter language.
     #[arg(
@@ -270,6 +326,49 @@ pub struct GateArgs {
     pub exact_prefix_skip_ratio: f32,
 }
 
+/// How requests are scored online.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Online scoring")]
+pub struct ScoreArgs {
+    /// Where scores are computed: auto (a GPU where there is one), cpu or cuda:N.
+    #[arg(
+        long = "device",
+        env = "KVATLAS_DEVICE",
+        default_value = "auto",
+        value_name = "DEVICE"
+    )]
+    pub device: DeviceChoice,
+
+    /// Threads that score on the processor; 0: one for each core.
+    #[arg(
+        long = "score-threads",
+        env = "KVATLAS_SCORE_THREADS",
+        default_value_t = 0,
+        value_name = "N"
+    )]
+    pub threads: usize,
+
+    /// Requests that may wait to be scored; one more is answered RESOURCE_EXHAUSTED at once.
+    #[arg(
+        long = "score-queue-depth-max",
+        env = "KVATLAS_SCORE_QUEUE_DEPTH_MAX",
+        default_value_t = 64,
+        value_name = "N"
+    )]
+    pub queue_depth_max: usize,
+}
+
+impl ScoreArgs {
+    /// Threads that score on the processor.
+    #[must_use]
+    pub fn cpu_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        }
+    }
+}
+
 impl From<GateArgs> for Gates {
     fn from(args: GateArgs) -> Gates {
         let GateArgs {
@@ -307,10 +406,15 @@ impl Default for ServeArgs {
             message_bytes_max: 8 << 20,
             call_ms_max: 30_000,
             prior_bytes_max: 256 << 20,
+            summary_bytes_max: 16 << 30,
+            upload_ms_max: 600_000,
             donors_max: 100_000,
             donor_tokens_max: 500_000_000,
             leases_max: 100_000,
             lease_ttl_ms: 30_000,
+            queries_max: 4096,
+            query_bytes_max: 512 << 20,
+            query_ttl_ms: 60_000,
             drain_ms: 10_000,
             gates: GateArgs {
                 min_prompt_tokens: gates.min_prompt_tokens,
@@ -318,6 +422,11 @@ impl Default for ServeArgs {
                 min_similarity: gates.min_similarity,
                 min_reuse_ratio: gates.min_reuse_ratio,
                 exact_prefix_skip_ratio: gates.exact_prefix_skip_ratio,
+            },
+            score: ScoreArgs {
+                device: DeviceChoice::Auto,
+                threads: 0,
+                queue_depth_max: 64,
             },
             log: "info".into(),
             log_format: LogFormat::Json,

@@ -21,6 +21,7 @@ use self::rope::{Rope, Rotation};
 pub use self::weights::ModelError;
 use self::weights::Weights;
 use super::frame::{KeyFrame, PairLayout, RopeFrame};
+use super::query::{ELEMENT_MAX, QueryVectors};
 
 pub const TOKENS_MAX: usize = 4096;
 /// Positions that a mean is taken over.
@@ -70,8 +71,29 @@ pub enum EncoderError {
     AttentionScaling { found: f32, wanted: f32 },
     #[error("the encoder's files have changed since it was put: put it again")]
     Changed,
-    #[error("the encoder's weights give a query that is not finite")]
-    NotFinite,
+    #[error("the encoder's weights give a query with a channel beyond {ELEMENT_MAX}")]
+    OutOfBounds,
+}
+
+impl EncoderError {
+    /// Whether the request is to be changed, rather than what is stored.
+    #[must_use]
+    pub fn is_of_request(&self) -> bool {
+        match self {
+            Self::Tokens { .. }
+            | Self::Vocabulary { .. }
+            | Self::MeanOfLast { .. }
+            | Self::MeanBeyondTokens { .. }
+            | Self::Position => true,
+            Self::Layer
+            | Self::Layout
+            | Self::Bands { .. }
+            | Self::Frequency { .. }
+            | Self::AttentionScaling { .. }
+            | Self::Changed
+            | Self::OutOfBounds => false,
+        }
+    }
 }
 
 impl Encoder {
@@ -125,8 +147,9 @@ impl Encoder {
         };
         let layer = self.weights.layer();
         let values = forward::mean_query(&layer, &self.config, tokens.ids, rotations.as_deref());
-        if !values.iter().all(|value| value.is_finite()) {
-            return Err(EncoderError::NotFinite);
+        // A NaN is not below it either.
+        if !values.iter().all(|value| value.abs() <= ELEMENT_MAX) {
+            return Err(EncoderError::OutOfBounds);
         }
         Ok(QueryVectors {
             rope: frame.rope,
@@ -214,17 +237,4 @@ struct LastTokens<'a> {
 fn is_close(found: f32, wanted: f32) -> bool {
     let (found, wanted) = (f64::from(found), f64::from(wanted));
     (found - wanted).abs() <= RELATIVE_DIFFERENCE_MAX * wanted.abs()
-}
-
-/// Query vectors, for every head.
-#[derive(Clone, Debug, PartialEq)]
-pub struct QueryVectors {
-    pub rope: RopeFrame,
-    pub layout: PairLayout,
-    pub layer_ids: Box<[u32]>,
-    pub heads: u32,
-    pub head_dim: u32,
-    pub group_mean: bool,
-    /// `[layers, heads, head_dim]`.
-    pub values: Box<[f32]>,
 }

@@ -4,7 +4,10 @@ pub mod donors;
 pub mod encoders;
 pub mod leases;
 pub mod namespace;
+pub mod online;
+pub mod queries;
 pub mod routing;
+pub mod summaries;
 
 use std::fmt::Display;
 

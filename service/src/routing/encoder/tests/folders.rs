@@ -230,7 +230,7 @@ fn weights_that_give_no_finite_query_are_found_when_they_are_used() {
     let encoder = open_copy(&folder).unwrap();
     let Expected { frame, .. } = Expected::read("qwen2-f16", &encoder);
     let query = encoder.query(&[1], 0, 0, &frame);
-    assert_eq!(query, Err(EncoderError::NotFinite));
+    assert_eq!(query, Err(EncoderError::OutOfBounds));
 }
 
 proptest! {

@@ -1,0 +1,198 @@
+//! The products on the processor.
+
+mod kernels;
+mod pool;
+mod portable;
+mod rows;
+mod simd;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use pool::THREADS_MAX;
+pub use rows::{ROW_DOT_UNDERFLOW, row_dot_error};
+pub use simd::Level;
+
+use super::{Elements, HeadQuery, RowQuery, Table};
+use kernels::{ROWS, padded};
+use pool::Pool;
+use rows::Rows;
+use simd::{Element, Simd};
+
+/// Memory that a thread reads before it looks for more to do.
+const TASK_BYTES: usize = 1 << 20;
+
+/// The products on threads of its own, with the best instructions that the processor has.
+#[derive(Debug)]
+pub struct Cpu {
+    simd: Simd,
+    pub(crate) pool: Pool,
+}
+
+impl Cpu {
+    /// Starts the threads, 1 to [`THREADS_MAX`]; the caller of a product is one of them.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(threads: usize) -> std::io::Result<Self> {
+        let (simd, pool) = (Simd::best(), Pool::start(threads)?);
+        Ok(Self { simd, pool })
+    }
+
+    /// As [`Cpu::start`], with instructions of the caller's choice; `None` where there are no such.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start_at(level: Level, threads: usize) -> std::io::Result<Option<Self>> {
+        let Some(simd) = Simd::at(level) else {
+            return Ok(None);
+        };
+        let pool = Pool::start(threads)?;
+        Ok(Some(Self { simd, pool }))
+    }
+
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.simd.level()
+    }
+
+    /// The caller of a product included.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// `scores[q][row]`: the product of each row with each query. A row's score has the same bits
+    /// whatever the number of threads and of queries.
+    ///
+    /// # Panics
+    /// When `scores` has another length than queries times rows, or a query names columns that the
+    /// table does not have.
+    pub fn row_dots(&self, table: &Table<'_>, queries: &[&RowQuery], scores: &mut [f32]) {
+        match table.elements {
+            Elements::F16(cells) => self.row_dots_of(&Rows::new(cells, table), queries, scores),
+            Elements::F32(cells) => self.row_dots_of(&Rows::new(cells, table), queries, scores),
+        }
+    }
+
+    /// The score of one row, with the bits that [`Cpu::row_dots`] gives it.
+    ///
+    /// # Panics
+    /// When the table has no such row, or not the query's columns.
+    #[must_use]
+    pub fn row_dot(&self, table: &Table<'_>, row: usize, query: &RowQuery) -> f32 {
+        let [score] = match table.elements {
+            Elements::F16(cells) => Rows::new(cells, table).dots(self.simd, [row], query),
+            Elements::F32(cells) => Rows::new(cells, table).dots(self.simd, [row], query),
+        };
+        score
+    }
+
+    /// `dots[row][head]`: the product of each query head with its part of each row. A product has
+    /// the same bits whatever the number of threads. Its sum is in f32 all along: parts are short.
+    ///
+    /// # Panics
+    /// When `dots` has another length than rows times [`HeadQuery::dots`], the query's values are
+    /// not one for each dot and column, or it names columns that the table does not have.
+    pub fn head_dots(&self, table: &Table<'_>, query: &HeadQuery, dots: &mut [f32]) {
+        match table.elements {
+            Elements::F16(cells) => self.head_dots_of(&Rows::new(cells, table), query, dots),
+            Elements::F32(cells) => self.head_dots_of(&Rows::new(cells, table), query, dots),
+        }
+    }
+
+    /// Reads all bytes, with the same threads and the widest loads, and does as little as one can:
+    /// the exclusive or of all words of eight bytes, the last one filled up with zeros. What the
+    /// products are measured against.
+    #[must_use]
+    pub fn plain_read(&self, bytes: &[u8]) -> u64 {
+        let (lines, rest) = bytes.as_chunks::<64>();
+        let all = AtomicU64::new(simd::read(self.simd, &[padded(rest)]));
+        let tasks = lines.chunks(TASK_BYTES / 64).collect();
+        self.pool.run(tasks, |lines| {
+            all.fetch_xor(simd::read(self.simd, lines), Ordering::Relaxed);
+        });
+        all.into_inner()
+    }
+
+    fn row_dots_of<E: Element>(
+        &self,
+        rows: &Rows<'_, E>,
+        queries: &[&RowQuery],
+        scores: &mut [f32],
+    ) {
+        assert_eq!(scores.len(), queries.len() * rows.count(), "a score each");
+        if scores.is_empty() {
+            return;
+        }
+        // Tasks of a few rows each, with a part of every query's scores.
+        let mut parts: Vec<_> = scores
+            .chunks_mut(rows.count())
+            .map(|scores| scores.chunks_mut(rows.in_a_task()))
+            .collect();
+        let tasks = (0..rows.count()).step_by(rows.in_a_task());
+        let tasks = tasks.map(|first| {
+            let scores = parts.iter_mut().filter_map(Iterator::next).collect();
+            (first, scores)
+        });
+        let tasks: Vec<(usize, Vec<&mut [f32]>)> = tasks.collect();
+        self.pool.run(tasks, |(first, mut scores)| {
+            let count = scores.first().map_or(0, |scores| scores.len());
+            for (group, row) in (first..first + count).step_by(ROWS).enumerate() {
+                // All queries, while the rows are in a cache.
+                for (query, scores) in queries.iter().zip(&mut scores) {
+                    let (groups, rest) = scores.as_chunks_mut::<ROWS>();
+                    if let Some(scores) = groups.get_mut(group) {
+                        *scores =
+                            rows.dots(self.simd, std::array::from_fn(|next| row + next), query);
+                    } else {
+                        for (next, score) in rest.iter_mut().enumerate() {
+                            [*score] = rows.dots(self.simd, [row + next], query);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    fn head_dots_of<E: Element>(&self, rows: &Rows<'_, E>, query: &HeadQuery, dots: &mut [f32]) {
+        let width = query.dots();
+        assert_eq!(dots.len(), rows.count() * width, "a dot each");
+        assert_eq!(query.values.len(), width * query.width, "a value each");
+        if dots.is_empty() {
+            return;
+        }
+        let tasks = (0..rows.count()).step_by(rows.in_a_task());
+        let tasks = tasks
+            .zip(dots.chunks_mut(rows.in_a_task() * width))
+            .collect();
+        self.pool.run(tasks, |(first, dots): (usize, &mut [f32])| {
+            let groups = (first..).step_by(ROWS).zip(dots.chunks_mut(ROWS * width));
+            for (row, dots) in groups {
+                let mut each = dots.chunks_exact_mut(width);
+                if let [Some(a), Some(b), Some(c), Some(d)] = [(); ROWS].map(|()| each.next()) {
+                    let four = std::array::from_fn(|next| rows.at(row + next));
+                    E::heads(self.simd, four, query, [a, b, c, d]);
+                } else {
+                    for (next, dots) in dots.chunks_exact_mut(width).enumerate() {
+                        E::heads(self.simd, [rows.at(row + next)], query, [dots]);
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "to the precision of a score"
+)]
+fn narrow(dot: f64) -> f32 {
+    dot as f32
+}

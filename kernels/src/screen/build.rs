@@ -1,0 +1,297 @@
+//! Makes a screen from a table's rows, in two passes over them.
+
+use half::slice::HalfFloatSliceExt as _;
+
+use super::dither::Dither;
+use super::vectors::vectorized;
+use super::{CODE_REACH, CODE_ZERO, GROUP, Screen, elements};
+use crate::score::{Elements, Table};
+
+/// First pass: what the channels (columns) look like over all rows.
+#[derive(Clone, Debug)]
+pub struct ChannelStatistics {
+    rows: u64,
+    first: Vec<f32>,
+    /// `[width]`: sums of the distances from the first row, and of their squares.
+    sums: Vec<f64>,
+    squares: Vec<f64>,
+    /// The row at hand.
+    row: Vec<f32>,
+}
+
+/// Centre and scale of each channel, both finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Channels {
+    pub centres: Vec<f32>,
+    /// Zero for a channel in which all rows are equal to its centre.
+    pub scales: Vec<f32>,
+}
+
+/// Second pass: turns rows into codes.
+#[derive(Clone, Debug)]
+pub struct Quantizer {
+    channels: Channels,
+    /// One over the channel's scale; zero where that is zero.
+    inverses: Vec<f64>,
+    seed: u64,
+    /// The row at hand, and its values' distances from the centres as multiples of the scales.
+    row: Vec<f32>,
+    ratios: Vec<f64>,
+}
+
+/// What a row has besides its codes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowScale {
+    pub scale: f32,
+    /// The row's Euclidean norm or a little more; infinite where f32 does not reach.
+    pub norm: f32,
+}
+
+impl ChannelStatistics {
+    #[must_use]
+    pub fn new(width: usize) -> Self {
+        Self {
+            rows: 0,
+            first: vec![0.0; width],
+            sums: vec![0.0; width],
+            squares: vec![0.0; width],
+            row: vec![0.0; width],
+        }
+    }
+
+    /// # Panics
+    /// When the row has another width.
+    pub fn add_row(&mut self, row: Elements<'_>) {
+        widen(row, &mut self.row);
+        if self.rows == 0 {
+            self.first.copy_from_slice(&self.row);
+        }
+        self.rows += 1;
+        add_distances(&self.row, &self.first, &mut self.sums, &mut self.squares);
+    }
+
+    /// Mean and standard deviation of each channel.
+    #[must_use]
+    pub fn finish(&self) -> Channels {
+        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53 rows")]
+        let rows = self.rows.max(1) as f64;
+        let channel = |column: usize| {
+            let (first, square) = (self.first[column], self.squares[column]);
+            // The square of no f32 vanishes in f64, so then all rows are equal.
+            if square == 0.0 {
+                return (first, 0.0);
+            }
+            let mean = self.sums[column] / rows;
+            let variance = square / rows - mean * mean;
+            let scale = narrow(variance.max(0.0).sqrt());
+            (
+                narrow(f64::from(first) + mean),
+                scale.clamp(f32::MIN_POSITIVE, f32::MAX),
+            )
+        };
+        let (centres, scales) = (0..self.first.len()).map(channel).unzip();
+        Channels { centres, scales }
+    }
+}
+
+impl Quantizer {
+    /// `seed` must be unpredictable to whoever makes queries; see the [module](super).
+    #[must_use]
+    pub fn new(channels: Channels, seed: u64) -> Self {
+        let inverses = channels
+            .scales
+            .iter()
+            .map(|&scale| inverse(scale))
+            .collect();
+        Self {
+            inverses,
+            seed,
+            row: vec![0.0; channels.scales.len()],
+            ratios: vec![0.0; channels.scales.len()],
+            channels,
+        }
+    }
+
+    #[must_use]
+    pub fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// Writes the codes of a row of the first pass. The same seed, index and row give the same
+    /// codes, in whatever order the rows come.
+    ///
+    /// # Panics
+    /// When the row or the codes have another width.
+    pub fn quantize_row(&mut self, index: usize, row: Elements<'_>, codes: &mut [u8]) -> RowScale {
+        assert_eq!(codes.len(), self.row.len(), "a code for each column");
+        widen(row, &mut self.row);
+        let (centres, ratios) = (&self.channels.centres, &mut self.ratios);
+        let scale = row_scale(ratios_of(&self.row, centres, &self.inverses, ratios));
+        if !scale.is_finite() {
+            // Such a row is never screened out.
+            codes.fill(CODE_ZERO);
+            return RowScale {
+                scale: 0.0,
+                norm: f32::INFINITY,
+            };
+        }
+        let dither = Dither {
+            seed: self.seed,
+            row: index as u64,
+        };
+        dithered(ratios, inverse(scale), dither, codes);
+        RowScale {
+            scale,
+            norm: upwards(square_sum(&self.row).sqrt()),
+        }
+    }
+}
+
+/// A screen in memory of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedScreen {
+    pub channels: Channels,
+    pub codes: Vec<u8>,
+    pub block_scales: Vec<f32>,
+    pub block_norms: Vec<f32>,
+}
+
+impl OwnedScreen {
+    /// Both passes over a table.
+    #[must_use]
+    pub fn new(table: &Table<'_>, seed: u64) -> Self {
+        let row = |row: usize| elements(table, row..row + 1);
+        let mut statistics = ChannelStatistics::new(table.width);
+        for index in 0..table.rows() {
+            statistics.add_row(row(index));
+        }
+        let mut quantizer = Quantizer::new(statistics.finish(), seed);
+        let mut codes = vec![CODE_ZERO; table.rows() * table.width];
+        let rows = codes.chunks_exact_mut(table.width).enumerate();
+        let scales = rows.map(|(index, codes)| quantizer.quantize_row(index, row(index), codes));
+        let (block_scales, block_norms) = scales.map(|row| (row.scale, row.norm)).unzip();
+        Self {
+            channels: quantizer.channels,
+            codes,
+            block_scales,
+            block_norms,
+        }
+    }
+
+    #[must_use]
+    pub fn view(&self) -> Screen<'_> {
+        Screen {
+            codes: &self.codes,
+            block_scales: &self.block_scales,
+            block_norms: &self.block_norms,
+            channel_centres: &self.channels.centres,
+            channel_scales: &self.channels.scales,
+        }
+    }
+}
+
+/// Values that the loops below work on together.
+const LANES: usize = 16;
+
+vectorized! {
+    fn add_distances(row: &[f32], first: &[f32], sums: &mut [f64], squares: &mut [f64]) -> () {
+        let sums = sums.iter_mut().zip(squares);
+        for ((sum, square), (&value, &first)) in sums.zip(row.iter().zip(first)) {
+            let distance = f64::from(value) - f64::from(first);
+            *sum += distance;
+            *square += distance * distance;
+        }
+    }
+}
+
+vectorized! {
+    /// The largest ratio, without its sign.
+    fn ratios_of(row: &[f32], centres: &[f32], inverses: &[f64], ratios: &mut [f64]) -> f64 {
+        let channels = centres.iter().zip(inverses);
+        for ((ratio, &value), (&centre, &inverse)) in ratios.iter_mut().zip(row).zip(channels) {
+            *ratio = (f64::from(value) - f64::from(centre)) * inverse;
+        }
+        let mut largest = [0.0_f64; LANES];
+        for ratios in ratios.chunks(LANES) {
+            for (largest, ratio) in largest.iter_mut().zip(ratios) {
+                *largest = if ratio.abs() > *largest {
+                    ratio.abs()
+                } else {
+                    *largest
+                };
+            }
+        }
+        largest.into_iter().fold(0.0, f64::max)
+    }
+}
+
+vectorized! {
+    fn square_sum(row: &[f32]) -> f64 {
+        let mut sums = [0.0_f64; LANES];
+        for values in row.chunks(LANES) {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum += f64::from(value) * f64::from(value);
+            }
+        }
+        sums.into_iter().sum()
+    }
+}
+
+vectorized! {
+    /// For each ratio times `inverse` one of the two integers beside it, such that it is the mean.
+    fn dithered(ratios: &[f64], inverse: f64, dither: Dither, codes: &mut [u8]) -> () {
+        /// Added to a number, it leaves the nearest integer in the lowest bits.
+        const ALIGN: f64 = (1_u64 << 52) as f64 * 1.5;
+        const WHOLE: f64 = (1_u64 << 32) as f64;
+        // Between -1/2 and 1/2, so that the nearest integer is what the floor is with a fraction.
+        let shift = |bits: u32| (f64::from(bits) + 0.5) / WHOLE - 0.5;
+        for (group, (ratios, codes)) in (0..).zip(ratios.chunks(GROUP).zip(codes.chunks_mut(GROUP))) {
+            let bits = dither.group(group);
+            for ((code, &ratio), &bits) in codes.iter_mut().zip(ratios).zip(bits.as_flattened()) {
+                let number = ratio * inverse + shift(bits) + f64::from(CODE_ZERO);
+                *code = lowest_byte((number + ALIGN).to_bits());
+            }
+        }
+    }
+}
+
+/// The scale with which the row's largest ratio lands within [`CODE_REACH`].
+fn row_scale(largest: f64) -> f32 {
+    if largest > 0.0 {
+        upwards(largest / CODE_REACH).max(f32::MIN_POSITIVE)
+    } else {
+        0.0
+    }
+}
+
+fn inverse(scale: f32) -> f64 {
+    if scale > 0.0 {
+        1.0 / f64::from(scale)
+    } else {
+        0.0
+    }
+}
+
+/// To f32, never to a smaller number.
+fn upwards(number: f64) -> f32 {
+    narrow(number).next_up()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "to the nearest f32")]
+fn narrow(number: f64) -> f32 {
+    number as f32
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
+fn lowest_byte(bits: u64) -> u8 {
+    bits as u8
+}
+
+fn widen(row: Elements<'_>, into: &mut [f32]) {
+    assert_eq!(row.len(), into.len(), "a row has a value for each column");
+    match row {
+        Elements::F16(row) => row.convert_to_f32_slice(into),
+        Elements::F32(row) => into.copy_from_slice(row),
+    }
+}
