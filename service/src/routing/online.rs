@@ -192,7 +192,7 @@ impl ScoreError {
                 | PlanError::GroupMeans { .. } => false,
             },
             Self::Encoder(error) => match error {
-                EncoderError::Layer | EncoderError::Changed | EncoderError::NotFinite => true,
+                EncoderError::Layer | EncoderError::Changed => true,
                 EncoderError::Tokens { .. }
                 | EncoderError::Vocabulary { .. }
                 | EncoderError::MeanOfLast { .. }
