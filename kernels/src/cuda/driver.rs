@@ -21,6 +21,9 @@ pub struct Driver {
     /// The device's name, such as the vendor's for the model.
     pub name: String,
     pub compute_capability: (i32, i32),
+    /// Where each launch's time is noted, in milliseconds, once somebody wants to know it; every
+    /// launch is then waited for.
+    pub times: Option<Vec<(Kernel, f32)>>,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     /// In the order of [`Kernel::ALL`].
@@ -78,6 +81,7 @@ impl Driver {
         Ok(Self {
             name,
             compute_capability: (major, minor),
+            times: None,
             stream: context.default_stream(),
             functions: functions.map_err(during("finding a kernel"))?,
             landing,
@@ -166,6 +170,9 @@ impl Device for Driver {
         for number in &numbers {
             builder.arg(number);
         }
+        if self.times.is_some() {
+            builder.record_kernel_launch(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        }
         let (x, y) = launch.grid;
         let config = LaunchConfig {
             grid_dim: (narrow(x), narrow(y), 1),
@@ -177,7 +184,12 @@ impl Device for Driver {
         // of the lengths that these numbers say, and none both read and written; the kernels are
         // run against that under a checker that has a guard page behind each buffer.
         let launched = unsafe { builder.launch(config) };
-        launched.map(|_| ()).map_err(during("launching a kernel"))
+        let events = launched.map_err(during("launching a kernel"))?;
+        if let (Some(times), Some((start, end))) = (&mut self.times, events) {
+            let elapsed = start.elapsed_ms(&end).map_err(during("running a kernel"))?;
+            times.push((launch.kernel, elapsed));
+        }
+        Ok(())
     }
 }
 
