@@ -354,7 +354,7 @@ impl<D: Device> Cuda<D> {
         };
         device.launch(&Launch {
             kernel,
-            grid: (rows.div_ceil(ROW_TILE) * count.div_ceil(tile), slices),
+            grid: (slices * count.div_ceil(tile), rows.div_ceil(ROW_TILE)),
             buffers: &[
                 BufferAt {
                     buffer: &*table.buffer,
@@ -414,8 +414,8 @@ impl<B> HeadLaunch<'_, B> {
         device.launch(&Launch {
             kernel,
             grid: (
-                table.rows.div_ceil(packed.block_rows()) * self.queries,
-                packed.parts.len() / 2,
+                packed.parts.len() / 2 * self.queries,
+                table.rows.div_ceil(packed.block_rows()),
             ),
             buffers: &[
                 BufferAt {

@@ -182,10 +182,11 @@ pub(crate) fn check_best<D: Device>(
         .collect();
     let table = Table::new(Elements::F16(&elements), 5);
     let queries = [
-        RowQuery::new(vec![0..1], vec![1.0]),
-        RowQuery::new(vec![1..3], vec![f32::MAX; 2]),
-        RowQuery::new(vec![3..5], vec![1.0, 1e-3]),
-    ];
+        (0..1, vec![1.0]),
+        (1..3, vec![f32::MAX; 2]),
+        (3..5, vec![1.0, 1e-3]),
+    ]
+    .map(|(span, values)| RowQuery::new(vec![span], values));
     let there = cuda.upload(&table).map_err(text)?;
     let borrowed: Vec<&RowQuery> = queries.iter().collect();
     let mut scores = cuda.row_dots(&there, &borrowed).map_err(text)?;

@@ -70,7 +70,8 @@ fn a_score_has_the_same_bits_in_any_company() {
     let table = Table::new(Elements::F16(&elements), 100);
     let query = |scale: f32| {
         let values = (0..80_u8).map(|at| (f32::from(at) - 37.3) * scale);
-        RowQuery::new(vec![5..85], values.collect())
+        let span = 5..85;
+        RowQuery::new(vec![span], values.collect())
     };
     let queries = [
         query(0.37),
@@ -189,7 +190,7 @@ fn a_selection_too_large_for_the_device_is_made_here() {
 
 /// Small cases that between them pass every barrier.
 fn every_barrier<D: Device>(cuda: &mut Cuda<D>) -> Outcome {
-    let whole = [0..600];
+    let whole = [0..300, 300..600];
     let heads = Heads {
         rows: 300,
         width: 16,

@@ -48,7 +48,7 @@ fn a_device_agrees() {
         queries: 2,
     };
     let width = llama.width * llama.parts;
-    let spans = [0..width];
+    let spans = [0..width / 2, width / 2..width];
     let queries: [&[_]; 5] = [&spans; 5];
     check_rows(
         &mut cuda,
