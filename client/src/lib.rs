@@ -34,6 +34,7 @@ mod admin;
 mod channel;
 mod client;
 mod donors;
+mod encoders;
 mod error;
 mod leases;
 mod lookup;

@@ -333,12 +333,7 @@ impl<'a> Haystack<'a> {
 
     /// The summary of the needle's block, where so many heads retrieve so much.
     #[must_use]
-    pub fn row_with(
-        &self,
-        needle: &Needle,
-        question: &Question,
-        strength: Strength,
-    ) -> Summaries {
+    pub fn row_with(&self, needle: &Needle, question: &Question, strength: Strength) -> Summaries {
         let assumptions = self.assumptions;
         let head_dim = assumptions.head_dim;
         let margin = assumptions.margin(self.blocks, strength.attention_mass);

@@ -18,8 +18,8 @@ use kvatlas_kernels::score::Cpu;
 
 use crate::{args::KillTestArgs, error::LoadtestError, random::Random};
 use haystack::{Assumptions, Haystack, Needle, Noise, Question, Strength, Summaries};
-pub use report::{KillTestReport, SweepPoint, VariantReport};
 use report::Tally;
+pub use report::{KillTestReport, SweepPoint, VariantReport};
 use select::Scores;
 
 /// Needles that are hidden in one haystack, one after the other, before a new one is drawn.
@@ -151,7 +151,11 @@ impl Case {
         for method in Method::ALL {
             let scores = &mut self.scores.by_query[method as usize];
             let score = std::slice::from_mut(&mut scores[self.needle.block as usize]);
-            cpu.row_dots(&row.table(method), &[self.question.row_query(method)], score);
+            cpu.row_dots(
+                &row.table(method),
+                &[self.question.row_query(method)],
+                score,
+            );
         }
     }
 }

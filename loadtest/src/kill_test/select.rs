@@ -44,7 +44,11 @@ impl Selection {
                 .ok_or_else(|| refused(format!("keeps {keep} blocks, {pinned} are pinned")))
         };
         let selections = [
-            ("random", Basis::Positions, format!("random-middle:0,0,{SEED}")),
+            (
+                "random",
+                Basis::Positions,
+                format!("random-middle:0,0,{SEED}"),
+            ),
             ("recency", Basis::Positions, "recency".to_owned()),
             ("hybrid", Basis::Positions, format!("hybrid:2,{}", rest(2)?)),
             ("a1r2k13", Basis::ValueNorms, format!("A1R2K{}", rest(3)?)),

@@ -13,7 +13,10 @@ fn what_asks_the_query_keeps_the_needle_and_what_does_not_is_chance() {
     // 7 of 28, and 4 of the 25 between the pins: within four deviations.
     assert!((recall("random") - 0.25).abs() < 0.23, "{report:?}");
     assert!((recall("a1r2k13") - 0.16).abs() < 0.19, "{report:?}");
-    assert!(recall("recency") < 0.01 && recall("hybrid") < 0.17, "{report:?}");
+    assert!(
+        recall("recency") < 0.01 && recall("hybrid") < 0.17,
+        "{report:?}"
+    );
     assert_eq!(report.policies["a1r2k13"], "A1R2K4");
 }
 
@@ -28,7 +31,10 @@ fn a_needle_that_nothing_attends_to_is_found_by_chance_alone() {
     };
     let report = run_small(&none, 60, &[]);
     for name in ["kri_q", "quest"] {
-        assert!((report.recall[name] - 0.25).abs() < 0.23, "{name}: {report:?}");
+        assert!(
+            (report.recall[name] - 0.25).abs() < 0.23,
+            "{name}: {report:?}"
+        );
     }
 }
 

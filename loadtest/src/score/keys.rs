@@ -130,8 +130,8 @@ impl Channel {
             .collect();
         for head in channels.chunks_exact_mut(shape.head_dim) {
             for _ in 0..OUTLIER_CHANNELS {
-                let size = OUTLIER_MEANS.start
-                    + (OUTLIER_MEANS.end - OUTLIER_MEANS.start) * random.unit();
+                let size =
+                    OUTLIER_MEANS.start + (OUTLIER_MEANS.end - OUTLIER_MEANS.start) * random.unit();
                 head[random.below(shape.head_dim)] = Self {
                     mean: narrow(size) * rough_normal(random).signum(),
                     spread: OUTLIER_SPREAD,
@@ -207,8 +207,8 @@ impl Row {
     fn draw_extremes(&mut self, random: &mut Random) -> &[f32] {
         let (middle, spread_of_it) = LARGEST_OF_BLOCK;
         self.others.clear();
-        let heads = (self.means.chunks_exact(self.head_dim))
-            .zip(self.spreads.chunks_exact(self.head_dim));
+        let heads =
+            (self.means.chunks_exact(self.head_dim)).zip(self.spreads.chunks_exact(self.head_dim));
         for (means, spreads) in heads {
             for sign in [-1.0, 1.0] {
                 self.others
@@ -224,8 +224,8 @@ impl Row {
     /// Of two normal channels, roughly: the root of the mean square.
     fn magnitudes(&mut self) -> &[f32] {
         self.others.clear();
-        let heads = (self.means.chunks_exact(self.head_dim))
-            .zip(self.spreads.chunks_exact(self.head_dim));
+        let heads =
+            (self.means.chunks_exact(self.head_dim)).zip(self.spreads.chunks_exact(self.head_dim));
         for (means, spreads) in heads {
             let half = self.head_dim / 2;
             let square = |at: usize| means[at].powi(2) + spreads[at].powi(2);
@@ -243,7 +243,10 @@ fn block_factor(random: &mut Random) -> f32 {
     narrow((4.0 / squares).sqrt()).min(BLOCK_FACTOR_MAX)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "to the precision of a draw")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "to the precision of a draw"
+)]
 const fn narrow(value: f64) -> f32 {
     value as f32
 }

@@ -77,11 +77,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn point(
-        &self,
-        keys: &Arc<Keys>,
-        blocks: usize,
-    ) -> Result<ScoreReport, LoadtestError> {
+    async fn point(&self, keys: &Arc<Keys>, blocks: usize) -> Result<ScoreReport, LoadtestError> {
         let args = self.args;
         let queries = self.queries(0);
         let pass = self.pass((keys, blocks), &queries[0])?;
@@ -155,7 +151,13 @@ impl Bench<'_> {
         };
         let random = self.random.branch(KEYS).branch(seed as u64);
         let shape = args.model.shape();
-        Arc::new(Keys::draw(shape, args.blocks, further, args.threads, &random))
+        Arc::new(Keys::draw(
+            shape,
+            args.blocks,
+            further,
+            args.threads,
+            &random,
+        ))
     }
 
     fn queries(&self, seed: usize) -> Vec<OnlineQuery> {

@@ -23,7 +23,10 @@ pub const fn rough_normal(random: &mut Random) -> f32 {
     (sum as f32 - MEAN) * INVERSE_DEVIATION
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "to the precision of a draw")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "to the precision of a draw"
+)]
 const fn narrow(value: f64) -> f32 {
     value as f32
 }
@@ -37,7 +40,11 @@ mod tests {
         let mut random = Random::new(11);
         let drawn: Vec<f64> = (0..DRAWS).map(|_| f64::from(draw(&mut random))).collect();
         let mean = drawn.iter().sum::<f64>() / DRAWS as f64;
-        let variance = drawn.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / DRAWS as f64;
+        let variance = drawn
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / DRAWS as f64;
         let beyond_one = drawn.iter().filter(|value| value.abs() > 1.0).count();
         assert!(mean.abs() < 0.02, "mean {mean}");
         assert!((variance - 1.0).abs() < 0.02, "variance {variance}");

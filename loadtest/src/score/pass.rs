@@ -2,8 +2,8 @@
 
 use kvatlas::routing::query::{OnlineQuery, Plan, PlanError, WhichTable, plan};
 use kvatlas_kernels::{
-    screen::{FAILURE_PROBABILITY, OwnedScreen, Screened, Wanted},
     score::{Aggregate, Cpu, Elements, Table, best, group_scores, standardize},
+    screen::{FAILURE_PROBABILITY, OwnedScreen, Screened, Wanted},
 };
 
 use super::{Algorithm, keys::Keys, question::summary_shape};
@@ -82,9 +82,10 @@ impl<'a> Pass<'a> {
     #[must_use]
     pub fn screen(&self, seed: u64) -> Option<OwnedScreen> {
         match &self.plan {
-            Plan::Rows { table, .. } => {
-                Some(OwnedScreen::new(&self.keys.table(*table, self.blocks), seed))
-            }
+            Plan::Rows { table, .. } => Some(OwnedScreen::new(
+                &self.keys.table(*table, self.blocks),
+                seed,
+            )),
             Plan::Heads { .. } | Plan::Calibrated { .. } => None,
         }
     }

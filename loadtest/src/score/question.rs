@@ -128,7 +128,10 @@ fn little_endian<const BYTES: usize>(values: &[f32], bytes: fn(f32) -> [u8; BYTE
 
 /// Rotation speeds as models of this family have them, without any scaling for length.
 fn inverse_frequencies(head_dim: usize) -> Vec<f32> {
-    #[expect(clippy::cast_possible_truncation, reason = "summaries hold them in f32")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "summaries hold them in f32"
+    )]
     let of_band = |band: usize| ROPE_THETA.powf(-2.0 * band as f64 / head_dim as f64) as f32;
     (0..head_dim / 2).map(of_band).collect()
 }

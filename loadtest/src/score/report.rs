@@ -137,8 +137,20 @@ impl ScoreReports {
             return String::new();
         };
         let mut table = Table::new(&[
-            "blocks", "full ms", "p99", "GB/s", "read GB/s", "of read", "screened ms", "of full",
-            "left", "same", "numpy ms", "torch ms", "call ms", "p99",
+            "blocks",
+            "full ms",
+            "p99",
+            "GB/s",
+            "read GB/s",
+            "of read",
+            "screened ms",
+            "of full",
+            "left",
+            "same",
+            "numpy ms",
+            "torch ms",
+            "call ms",
+            "p99",
         ]);
         let number = |value: f64| format!("{value:.2}");
         let maybe = |value: Option<f64>| value.map_or("-".to_owned(), number);
@@ -203,7 +215,10 @@ mod tests {
     fn quantiles_are_of_the_values() {
         let values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         for (share, expected) in [(0.0, 1.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)] {
-            assert!((quantile(&values, share) - expected).abs() < 1e-9, "{share}");
+            assert!(
+                (quantile(&values, share) - expected).abs() < 1e-9,
+                "{share}"
+            );
         }
         assert!(quantile(&[], 0.5).abs() < 1e-9);
     }

@@ -49,12 +49,7 @@ impl Asked {
 
     /// Asks with a query, which `best` answers.
     #[must_use]
-    pub fn with_query(
-        algorithm: Algorithm,
-        query: &OnlineQuery,
-        k: usize,
-        best: Vec<u32>,
-    ) -> Self {
+    pub fn with_query(algorithm: Algorithm, query: &OnlineQuery, k: usize, best: Vec<u32>) -> Self {
         let request = GetManifestRequest {
             prefix_hash: PREFIX_HASH.to_owned(),
             k: u32::try_from(k).expect("arguments are checked"),
@@ -77,7 +72,9 @@ impl Asked {
             Ok(())
         } else {
             let (found, expected) = (&answer.block_indices, &self.blocks);
-            Err(wrong(format!("blocks {found:?}, by the full pass {expected:?}")))
+            Err(wrong(format!(
+                "blocks {found:?}, by the full pass {expected:?}"
+            )))
         }
     }
 }

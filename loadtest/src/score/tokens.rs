@@ -191,9 +191,24 @@ fn weights(random: &mut Random) -> Vec<u8> {
     // As initializers have them: products keep the size of what goes in.
     let deviation = 1.0 / (hidden as f32).sqrt();
     let tensors = [
-        ("model.embed_tokens.weight", vec![vocabulary, hidden], 0.0, deviation),
-        ("model.layers.0.input_layernorm.weight", vec![hidden], 1.0, 0.1),
-        ("model.layers.0.self_attn.q_proj.weight", vec![hidden, hidden], 0.0, deviation),
+        (
+            "model.embed_tokens.weight",
+            vec![vocabulary, hidden],
+            0.0,
+            deviation,
+        ),
+        (
+            "model.layers.0.input_layernorm.weight",
+            vec![hidden],
+            1.0,
+            0.1,
+        ),
+        (
+            "model.layers.0.self_attn.q_proj.weight",
+            vec![hidden, hidden],
+            0.0,
+            deviation,
+        ),
     ];
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
@@ -206,5 +221,8 @@ fn weights(random: &mut Random) -> Vec<u8> {
         let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, data.len()]});
         header.insert(name.to_owned(), entry);
     }
-    upload::safetensors_start(header).into_iter().chain(data).collect()
+    upload::safetensors_start(header)
+        .into_iter()
+        .chain(data)
+        .collect()
 }

@@ -102,13 +102,15 @@ impl File {
         };
         let mut tensors = vec![of_means];
         if !keys.extremes.is_empty() {
-            tensors.extend([("key_min", 0), ("key_max", columns)].map(|(name, first)| Tensor {
-                name,
-                from: Source::Table(WhichTable::Extremes),
-                columns,
-                step: columns * 2,
-                first,
-            }));
+            tensors.extend(
+                [("key_min", 0), ("key_max", columns)].map(|(name, first)| Tensor {
+                    name,
+                    from: Source::Table(WhichTable::Extremes),
+                    columns,
+                    step: columns * 2,
+                    first,
+                }),
+            );
         }
         if !keys.magnitudes.is_empty() {
             tensors.push(Tensor {
@@ -217,7 +219,10 @@ mod tests {
         let keys = Arc::new(Keys::draw(shape, 9, further, 1, &Random::new(2)));
         // Less than all of them.
         let blocks = 7;
-        let file: Vec<u8> = File::of(Arc::clone(&keys), blocks).chunks().flatten().collect();
+        let file: Vec<u8> = File::of(Arc::clone(&keys), blocks)
+            .chunks()
+            .flatten()
+            .collect();
         let length = usize::try_from(u64::from_le_bytes(file[..8].try_into().unwrap())).unwrap();
         let header: serde_json::Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
         let data = &file[8 + length..];

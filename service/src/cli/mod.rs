@@ -13,6 +13,7 @@ use crate::{app, config::ServeArgs};
 
 mod admin;
 mod donor;
+mod encoder;
 mod error;
 mod input;
 mod lease;
@@ -87,6 +88,9 @@ enum Command {
     /// Store, list, show and remove priors
     #[command(subcommand)]
     Prior(prior::PriorCommand),
+    /// Register, list and forget the models that make queries from tokens
+    #[command(subcommand)]
+    Encoder(encoder::EncoderCommand),
     /// Ask which blocks of a cached prefix a request should read
     Manifest(manifest::ManifestArgs),
     /// Register, find and remove donors
@@ -132,6 +136,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Prior(command) => call(&connection, async |client| command.run(client).await),
+        Command::Encoder(command) => call(&connection, async |client| command.run(client).await),
         Command::Manifest(args) => call(&connection, async |client| args.run(client).await),
         Command::Donor(command) => call(&connection, async |client| {
             Box::pin(command.run(client)).await

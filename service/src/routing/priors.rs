@@ -102,8 +102,21 @@ pub enum PutError {
         "the server keeps at most {ALGORITHMS_MAX} algorithms for one prefix_hash and query_hash"
     )]
     TooManyAlgorithms,
+    #[error("{0}")]
+    BlocksDiffer(#[from] BlocksDiffer),
     #[error("the prior was not stored: {0}")]
     Store(#[from] StoreError),
+}
+
+/// A prefix's prior and key summary may differ by one block, the tail that one of them drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "blocks: the prefix_hash's key summary has {summary} and a prior of it {prior}; they may differ \
+     by one"
+)]
+pub struct BlocksDiffer {
+    pub summary: u32,
+    pub prior: u32,
 }
 
 impl Priors {
@@ -158,6 +171,7 @@ impl Priors {
 
         let _turn = self.writer.lock();
         self.index.read().check_room(&prior.key)?;
+        self.index.read().check_prior(&prior)?;
         prior.generation = self.store.next_sequence()?;
         if let Some(packed) = heads {
             prior.per_head = PerHeadRanks::in_blob(self.store.put_blob(&packed)?);
@@ -265,6 +279,43 @@ impl Priors {
     #[must_use]
     pub fn is_current_generation(&self, generation: u64) -> bool {
         self.index.read().generations.contains(&generation)
+    }
+
+    /// Whether a key summary of so many blocks could be put beside the prefix's priors.
+    ///
+    /// # Errors
+    /// When one of them has another number of blocks.
+    pub(super) fn check_summary(&self, prefix_hash: &str, blocks: u32) -> Result<(), BlocksDiffer> {
+        self.index.read().check_summary(prefix_hash, blocks)
+    }
+
+    /// Puts a key summary, while no prior is put, once it is found to agree with the prefix's
+    /// priors; from then on they have to agree with it.
+    ///
+    /// # Errors
+    /// When they do not, and what `put` returns.
+    pub(super) fn admit_summary<T, E: From<BlocksDiffer>>(
+        &self,
+        prefix_hash: &str,
+        blocks: u32,
+        put: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _turn = self.writer.lock();
+        self.check_summary(prefix_hash, blocks)?;
+        let admitted = put()?;
+        self.expect_summary(prefix_hash, blocks);
+        Ok(admitted)
+    }
+
+    /// From now on the prefix's priors have to agree with a key summary of so many blocks.
+    pub(super) fn expect_summary(&self, prefix_hash: &str, blocks: u32) {
+        let mut index = self.index.write();
+        index.summary_blocks.insert(prefix_hash.into(), blocks);
+    }
+
+    /// From now on they need not.
+    pub(super) fn forget_summary(&self, prefix_hash: &str) {
+        self.index.write().summary_blocks.remove(prefix_hash);
     }
 
     #[must_use]
@@ -399,6 +450,14 @@ fn rank_pooled(affinities: &Affinities, pooling: Pooling) -> Ranking {
     Ranking::pack(&rank(&pooled))
 }
 
+/// A prior that only lists blocks may not know how many there are.
+fn check_blocks(summary: u32, prior: &Prior) -> Result<(), BlocksDiffer> {
+    match prior.blocks.total_blocks {
+        Some(prior) if prior.abs_diff(summary) > 1 => Err(BlocksDiffer { summary, prior }),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// By query_hash the priors of one prefix, the newest last.
 type ByQuery = HashMap<Box<str>, Vec<Arc<Prior>>>;
 
@@ -409,9 +468,22 @@ struct Index {
     by_hash: HashMap<Box<str>, ByQuery>,
     by_key: BTreeMap<PriorKey, Arc<Prior>>,
     generations: HashSet<u64>,
+    /// Blocks of the key summaries, by prefix_hash.
+    summary_blocks: HashMap<Box<str>, u32>,
 }
 
 impl Index {
+    fn check_summary(&self, prefix_hash: &str, summary: u32) -> Result<(), BlocksDiffer> {
+        let queries = self.by_hash.get(prefix_hash).into_iter();
+        let mut priors = queries.flat_map(HashMap::values).flatten();
+        priors.try_for_each(|prior| check_blocks(summary, prior))
+    }
+
+    fn check_prior(&self, prior: &Prior) -> Result<(), BlocksDiffer> {
+        let summary = self.summary_blocks.get(&prior.key.prefix_hash);
+        summary.map_or(Ok(()), |&summary| check_blocks(summary, prior))
+    }
+
     fn newest(&self, prefix_hash: &str, query_hash: &str, algorithm: &str) -> Option<&Arc<Prior>> {
         let priors = self.by_hash.get(prefix_hash)?.get(query_hash)?;
         let mut newest_first = priors.iter().rev();

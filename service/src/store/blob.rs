@@ -11,6 +11,7 @@ use memmap2::Mmap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::{Damage, StoreError, at_most, io_error};
+use super::writer::Scratch;
 
 /// The largest prior in the field has some hundred MiB.
 pub const BLOB_BYTES_MAX: usize = 8 << 30;
@@ -74,6 +75,14 @@ impl Deref for Blob {
     }
 }
 
+impl Blob {
+    pub(super) fn of(file: &File) -> std::io::Result<Self> {
+        let is_empty = file.metadata()?.len() == 0;
+        let map = (!is_empty).then(|| map_file(file)).transpose()?;
+        Ok(Self { map })
+    }
+}
+
 /// A folder of blobs that belongs to one process.
 #[derive(Debug)]
 pub(super) struct BlobFolder {
@@ -117,14 +126,32 @@ impl BlobFolder {
         if file.metadata().map_err(io_error("stat", &path))?.len() != blob.length {
             return Err(damaged(Damage::Length));
         }
-        let map = (blob.length > 0).then(|| map_file(&file)).transpose();
-        let blob_bytes = Blob {
-            map: map.map_err(io_error("map", &path))?,
-        };
+        let blob_bytes = Blob::of(&file).map_err(io_error("map", &path))?;
         if xxh3_64(&blob_bytes) != blob.checksum {
             return Err(damaged(Damage::Checksum));
         }
         Ok(blob_bytes)
+    }
+
+    /// Where a blob lies while it is written.
+    pub(super) fn temporary(&self, name: BlobName) -> PathBuf {
+        self.path.join(format!("{name}{TEMPORARY_SUFFIX}"))
+    }
+
+    /// Gives a written file its name, durable after [`Self::sync`].
+    pub(super) fn rename(&self, temporary: &Path, name: BlobName) -> Result<(), StoreError> {
+        std::fs::rename(temporary, self.path.join(name.to_string()))
+            .map_err(io_error("rename", temporary))
+    }
+
+    pub(super) fn scratch(&self) -> Result<Scratch, StoreError> {
+        let file = tempfile::tempfile_in(&self.path)
+            .map_err(io_error("create a scratch file in", &self.path))?;
+        Ok(Scratch {
+            file,
+            folder: self.path.clone(),
+            length: 0,
+        })
     }
 
     /// Removing what is not there is no error: a removal may be repeated after a crash.
@@ -150,7 +177,7 @@ impl BlobFolder {
     }
 }
 
-fn remove_file(path: &Path) -> Result<bool, StoreError> {
+pub(super) fn remove_file(path: &Path) -> Result<bool, StoreError> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -180,6 +207,7 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), StoreError> {
 )]
 fn map_file(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the folder is locked by this process, which never writes to a blob again once it
-    // has its name, only unlinks it, and an unlinked file stays whole while it is mapped.
+    // has its name, only unlinks it, and an unlinked file stays whole while it is mapped. A
+    // scratch file has no name that others could open it by, and is closed to writing by then.
     unsafe { Mmap::map(file) }
 }

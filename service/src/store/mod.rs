@@ -10,6 +10,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod witness;
+mod writer;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -27,6 +28,7 @@ pub use self::error::{Damage, StoreError};
 use self::error::{at_most, io_error, log_error};
 use self::record::Form;
 use self::witness::Witness;
+pub use self::writer::{BlobWriter, Scratch};
 
 pub const KEY_BYTES_MAX: usize = 512;
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
@@ -60,6 +62,8 @@ pub enum Table {
     Priors = 2,
     Namespaces = 3,
     Donors = 4,
+    KeySummaries = 5,
+    Encoders = 6,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +104,7 @@ pub struct Store {
 
 /// How many batches were written, then how many records each table has, by table byte. sled can
 /// lose writes of a damaged log without a word: then these differ from what is found.
-type Counts = [u64; 5];
+type Counts = [u64; 7];
 const WRITES: usize = 0;
 
 /// What was found at the start.
@@ -315,6 +319,22 @@ impl Store {
         let blob = self.blobs.write(BlobName(self.next_sequence()?), bytes)?;
         self.blobs.sync()?;
         Ok(blob)
+    }
+
+    /// A blob that is written piece by piece, durable and whole once it is finished.
+    ///
+    /// # Errors
+    /// A failing disk.
+    pub fn blob_writer(&self) -> Result<BlobWriter<'_>, StoreError> {
+        BlobWriter::create(&self.blobs, BlobName(self.next_sequence()?))
+    }
+
+    /// An unnamed file beside the blobs, for what is too large for the memory while it comes in.
+    ///
+    /// # Errors
+    /// A failing disk.
+    pub fn scratch(&self) -> Result<Scratch, StoreError> {
+        self.blobs.scratch()
     }
 
     /// Maps a blob, after a look at every byte.

@@ -14,6 +14,10 @@ mod grpcurl;
 #[cfg(test)]
 mod http_port;
 #[cfg(test)]
+mod online;
+#[cfg(test)]
+mod queries;
+#[cfg(test)]
 mod serving;
 #[cfg(test)]
 mod streams;

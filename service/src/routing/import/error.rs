@@ -1,6 +1,6 @@
 //! Why a file was not imported.
 
-use super::{FILE_BYTES_MAX, SAFETENSORS_HEADER_BYTES_MAX};
+use super::{FILE_BYTES_MAX, NAMES_MAX, SAFETENSORS_HEADER_BYTES_MAX};
 use super::{PickleError, SchemaError, TensorError, ZipError};
 
 /// Why a file was not imported. Messages name the field and the limit.
@@ -38,6 +38,8 @@ pub enum ImportError {
     Safetensors(#[from] ::safetensors::SafeTensorError),
     #[error("safetensors: {field} has the element type {found}")]
     ElementType { field: String, found: String },
+    #[error("the file has more than {NAMES_MAX} tensors and numbers, or refers to them too often")]
+    Names,
     #[error("{0}")]
     Schema(#[from] SchemaError),
 }

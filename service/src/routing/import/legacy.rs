@@ -4,14 +4,12 @@
 use std::collections::HashMap;
 
 use super::error::ImportError;
-use super::fields;
 use super::pickle::{self, Pickle};
-use super::schema::Fields;
 use super::torch::Storages;
 use super::value::{Storage, Value};
 
 /// Reads a legacy file.
-pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
+pub(super) fn open(bytes: &[u8]) -> Result<(Pickle<'_>, Storages<'_>), ImportError> {
     let mut stream = Stream { rest: bytes };
     let magic = stream.pickle()?;
     if !matches!(magic.root, Value::BigInt(span) if magic.arena.slice(span) == MAGIC) {
@@ -28,7 +26,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
     let object = stream.pickle()?;
     let keys = stream.pickle()?;
     let storages = stream.storages(&object, &keys)?;
-    fields::read(&object.arena, object.root, &mut Storages::Stream(storages))
+    Ok((object, Storages::Stream(storages)))
 }
 
 /// 0x1950a86a20f9469cfc6c, little-endian.

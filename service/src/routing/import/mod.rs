@@ -1,14 +1,17 @@
-//! Reading prior files: `.pt` and safetensors, bounded and without executing anything.
+//! Reading `.pt` and safetensors files, bounded and without executing anything.
 //!
 //! A `.pt` file is a pickle, and a pickle is a program. This reader never runs it: an allow-listed
 //! machine ([`pickle`]) turns it into an arena of plain values ([`value`]), the few callables that
 //! torch and numpy need are understood by name ([`call`]), and anything else is refused by name.
 //!
 //! ```text
-//! bytes -> zip or legacy stream -> pickle -> value arena \
-//!                                                         fields -> schema -> ImportedPrior
-//! bytes -> safetensors header ---------------------------/
+//! bytes -> zip or legacy stream -> pickle -> value arena \   / fields -> schema -> ImportedPrior
+//!                                                         ---
+//! bytes -> safetensors header ---------------------------/   \ TensorFile -> TensorView
 //! ```
+//!
+//! A prior is read whole ([`import`]). Everything else that is made of tensors is read by name,
+//! piece by piece ([`TensorFile`]), from bytes that may be a mapped file.
 //!
 //! Everything a file can ask for has a limit below, and all arithmetic on numbers from a file is
 //! checked, so that no bytes make the reader panic or take memory without bound: a pickle's values
@@ -23,8 +26,10 @@ mod pickle;
 mod safetensors;
 mod schema;
 mod tensor;
+mod tensors;
 mod torch;
 mod value;
+mod view;
 mod zip;
 
 #[cfg(test)]
@@ -37,7 +42,9 @@ use kvatlas_kernels::Scores;
 pub use self::error::ImportError;
 pub use self::pickle::PickleError;
 pub use self::schema::{ListName, SchemaError};
-pub use self::tensor::TensorError;
+pub use self::tensor::{Element, TensorError};
+pub use self::tensors::{Scalar, TensorFile};
+pub use self::view::TensorView;
 pub use self::zip::ZipError;
 
 /// Longest file that is read, in bytes.
@@ -53,6 +60,14 @@ pub const ELEMENTS_MAX: u64 = 1 << 26;
 /// Elements of a tensor that reads some stored element more than once (torch's `expand`): there
 /// the file's size no longer bounds the tensor's.
 pub const EXPANDED_ELEMENTS_MAX: u64 = 1 << 24;
+/// Elements of a tensor that is read piece by piece, not gathered: 128 GiB as f16.
+pub const VIEW_ELEMENTS_MAX: u64 = 1 << 36;
+/// Tensors and scalars of a [`TensorFile`].
+pub const NAMES_MAX: usize = 1 << 16;
+/// Length of the name of a tensor or scalar, in bytes; those with longer ones are dropped.
+pub const NAME_BYTES_MAX: usize = 512;
+/// Lists and dicts within each other that a [`TensorFile`] looks into.
+pub const NAME_PARTS_MAX: usize = 6;
 /// Dimensions of any tensor in a file.
 pub const TENSOR_RANK_MAX: usize = 16;
 /// Tokens per block.

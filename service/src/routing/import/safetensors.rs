@@ -21,25 +21,14 @@ use super::schema::{
 };
 use super::tensor::{self, Element, TensorError, View};
 
-/// Reads a safetensors file.
+/// Reads a prior's safetensors file.
 pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
-    // The header is parsed into a tree, so that it is limited before it is read.
-    if let Some(length) = bytes
-        .first_chunk()
-        .map(|&length| u64::from_le_bytes(length))
-        && length > SAFETENSORS_HEADER_BYTES_MAX
-    {
-        return Err(ImportError::SafetensorsHeader { bytes: length });
-    }
-    let file = SafeTensors::deserialize(bytes)?;
-    let (_, header) = SafeTensors::read_metadata(bytes)?;
+    let (file, texts) = open(bytes)?;
     let mut fields = Fields::default();
     fields.found(format!("{} tensors", file.len()));
-    if let Some(metadata) = header.metadata() {
-        // In one order, whatever the map's: room for metadata is limited.
-        for (key, text) in metadata.iter().collect::<BTreeMap<_, _>>() {
-            field(&mut fields, key, text)?;
-        }
+    // In one order: room for metadata is limited.
+    for (key, text) in &texts {
+        field(&mut fields, key, text)?;
     }
     let mut names = file.names();
     names.sort_unstable();
@@ -79,6 +68,25 @@ pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
         fields.list(list, &entries)?;
     }
     Ok(fields)
+}
+
+/// The tensors of a file, and the texts of its `__metadata__`.
+pub(super) fn open(
+    bytes: &[u8],
+) -> Result<(SafeTensors<'_>, BTreeMap<String, String>), ImportError> {
+    // The header is parsed into a tree, so that it is limited before it is read.
+    if let Some(length) = bytes
+        .first_chunk()
+        .map(|&length| u64::from_le_bytes(length))
+        && length > SAFETENSORS_HEADER_BYTES_MAX
+    {
+        return Err(ImportError::SafetensorsHeader { bytes: length });
+    }
+    let file = SafeTensors::deserialize(bytes)?;
+    let (_, header) = SafeTensors::read_metadata(bytes)?;
+    let texts = header.metadata().iter().flatten();
+    let texts = texts.map(|(key, text)| (key.clone(), text.clone()));
+    Ok((file, texts.collect()))
 }
 
 fn field(fields: &mut Fields, key: &str, text: &str) -> Result<(), SchemaError> {
@@ -125,6 +133,21 @@ fn view<T>(
     tensor: &TensorView<'_>,
     gather: impl Fn(&View<'_>) -> Result<T, TensorError>,
 ) -> Result<T, ImportError> {
+    let shape = shape(tensor);
+    let view = View {
+        element: element(name, tensor)?,
+        bytes: tensor.data(),
+        offset: 0,
+        shape: &shape,
+        strides: &packed_strides(&shape),
+    };
+    gather(&view).map_err(|error| ImportError::Tensor {
+        field: shown(name),
+        error,
+    })
+}
+
+pub(super) fn element(name: &str, tensor: &TensorView<'_>) -> Result<Element, ImportError> {
     let found = ELEMENTS.iter().find(|(dtype, _)| *dtype == tensor.dtype());
     let Some(&(_, element)) = found else {
         let found = format!("{:?}", tensor.dtype());
@@ -133,25 +156,19 @@ fn view<T>(
             found,
         });
     };
-    let shape = shape(tensor);
+    Ok(element)
+}
+
+/// Strides of elements that follow each other in row-major order.
+pub(super) fn packed_strides(shape: &[u64]) -> Vec<u64> {
     let mut strides = vec![1_u64; shape.len()];
     for inner in (1..shape.len()).rev() {
         strides[inner - 1] = strides[inner].saturating_mul(shape[inner]);
     }
-    let view = View {
-        element,
-        bytes: tensor.data(),
-        offset: 0,
-        shape: &shape,
-        strides: &strides,
-    };
-    gather(&view).map_err(|error| ImportError::Tensor {
-        field: shown(name),
-        error,
-    })
+    strides
 }
 
-fn shape(tensor: &TensorView<'_>) -> Vec<u64> {
+pub(super) fn shape(tensor: &TensorView<'_>) -> Vec<u64> {
     tensor
         .shape()
         .iter()

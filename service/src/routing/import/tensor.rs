@@ -7,7 +7,7 @@ use super::{ELEMENTS_MAX, EXPANDED_ELEMENTS_MAX};
 
 /// Element types of torch, numpy and safetensors; little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Element {
+pub enum Element {
     Bool,
     U8,
     I8,
@@ -42,6 +42,8 @@ pub enum TensorError {
     Bounds { stored: usize },
     #[error("the tensor's elements are no integers")]
     NotIntegers,
+    #[error("the tensor's elements are {found:?}, not F16, Bf16, F32 or F64")]
+    NotFloats { found: Element },
 }
 
 impl Element {
@@ -58,7 +60,7 @@ impl Element {
 /// Gathers scores in row-major order: f32 where that holds every value of the element type, else
 /// f64 (where 64-bit integers beyond 2^53 are rounded).
 pub(super) fn scores(view: &View<'_>) -> Result<Scores, TensorError> {
-    let layout = Layout::of(view)?;
+    let layout = Layout::of(view, ELEMENTS_MAX)?;
     Ok(match view.element {
         Element::Bool => Scores::F32(layout.gather(view, |[byte]| f32::from(u8::from(byte != 0)))),
         Element::U8 => Scores::F32(layout.gather(view, |[byte]| f32::from(byte))),
@@ -86,7 +88,7 @@ pub(super) fn scores(view: &View<'_>) -> Result<Scores, TensorError> {
 
 /// Gathers integers in row-major order. Those beyond i64 become its largest, which no field takes.
 pub(super) fn integers(view: &View<'_>) -> Result<Vec<i64>, TensorError> {
-    let layout = Layout::of(view)?;
+    let layout = Layout::of(view, ELEMENTS_MAX)?;
     Ok(match view.element {
         Element::U8 => layout.gather(view, |[byte]| i64::from(byte)),
         Element::I8 => layout.gather(view, |le| i64::from(i8::from_le_bytes(le))),
@@ -104,6 +106,11 @@ pub(super) fn integers(view: &View<'_>) -> Result<Vec<i64>, TensorError> {
     })
 }
 
+/// Counts the elements of a view of which every index was found to lie inside its storage.
+pub(super) fn check(view: &View<'_>, elements_max: u64) -> Result<usize, TensorError> {
+    Layout::of(view, elements_max).map(|layout| layout.count)
+}
+
 /// A view whose every index was found to lie inside its storage.
 struct Layout {
     /// Elements of the tensor.
@@ -116,7 +123,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(view: &View<'_>) -> Result<Self, TensorError> {
+    fn of(view: &View<'_>, elements_max: u64) -> Result<Self, TensorError> {
         let stored = view.bytes.len() / view.element.size();
         let too_many = |limit| TensorError::Elements { limit };
         let bounds = TensorError::Bounds { stored };
@@ -129,8 +136,8 @@ impl Layout {
                 .iter()
                 .try_fold(1_u64, |count, &n| count.checked_mul(n));
             product
-                .filter(|&count| count <= ELEMENTS_MAX)
-                .ok_or(too_many(ELEMENTS_MAX))?
+                .filter(|&count| count <= elements_max)
+                .ok_or(too_many(elements_max))?
         };
         if count == 0 {
             return Ok(Self {
@@ -159,7 +166,7 @@ impl Layout {
         if count > span + 1 && count > EXPANDED_ELEMENTS_MAX {
             return Err(too_many(EXPANDED_ELEMENTS_MAX));
         }
-        // From here on every number is known to be smaller than `stored` or than ELEMENTS_MAX,
+        // From here on every number is known to be smaller than `stored` or than the limit,
         // except for the strides of dimensions of length one, which are dropped.
         let size = |number: u64| usize::try_from(number).map_err(|_| bounds_of(stored));
         let mut dimensions = Vec::with_capacity(view.shape.len());

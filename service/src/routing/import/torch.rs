@@ -3,15 +3,22 @@
 use std::collections::HashMap;
 
 use super::error::{ImportError, shown};
+use super::pickle::{self, Pickle};
 use super::schema::Fields;
 use super::value::{Arena, Storage, Value};
 use super::zip::{Archive, ZipError};
-use super::{fields, legacy, pickle};
+use super::{fields, legacy};
 
-/// Reads a `.pt` file.
+/// Reads a prior's `.pt` file.
 pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
+    let (pickle, mut storages) = open(bytes)?;
+    fields::read(&pickle.arena, pickle.root, &mut storages)
+}
+
+/// Reads a `.pt` file's object, whose tensors lie in the storages.
+pub(super) fn open(bytes: &[u8]) -> Result<(Pickle<'_>, Storages<'_>), ImportError> {
     if !bytes.starts_with(b"PK") {
-        return legacy::read(bytes);
+        return legacy::open(bytes);
     }
     let archive = Archive::open(bytes)?;
     // Torch names every entry `<stem>/...`; the stem is whatever the file was first called.
@@ -39,18 +46,20 @@ pub(super) fn read(bytes: &[u8]) -> Result<Fields, ImportError> {
         });
     }
     let pickle = pickle::read(pickled)?;
-    let mut storages = Storages::Archive {
-        archive: &archive,
+    drop(directories);
+    let storages = Storages::Archive {
+        archive,
         directory,
         verified: HashMap::new(),
     };
-    fields::read(&pickle.arena, pickle.root, &mut storages)
+    Ok((pickle, storages))
 }
 
 /// Where the bytes of storages are.
+#[derive(Debug)]
 pub(super) enum Storages<'a> {
     Archive {
-        archive: &'a Archive<'a>,
+        archive: Archive<'a>,
         directory: &'a str,
         /// By key: checksums cost a pass, and many tensors can be views of one storage.
         verified: HashMap<&'a [u8], &'a [u8]>,

@@ -147,3 +147,6 @@ impl Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -264,3 +264,96 @@ fn check_elements(field: &str, values: &[f32]) -> Result<(), Status> {
     let problem = format!("every element must be finite, of a magnitude of at most {ELEMENT_MAX}");
     Err(invalid(field, problem))
 }
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn wire(element_type: v1::ElementType, vectors: Vec<u8>) -> v1::QueryVectors {
+        v1::QueryVectors {
+            frame: v1::RopeFrame::PostRope.into(),
+            element_type: element_type.into(),
+            layer_ids: vec![3],
+            heads: 1,
+            head_dim: 2,
+            vectors: vectors.into(),
+            ..v1::QueryVectors::default()
+        }
+    }
+
+    fn read(element_type: v1::ElementType, vectors: Vec<u8>) -> Result<[f32; 2], Status> {
+        let query = online_query(&wire(element_type, vectors))?;
+        Ok((*query.vectors.unwrap().values).try_into().unwrap())
+    }
+
+    /// Every half there is, next to a one: its number, or the refusal when it is none or too large.
+    #[test]
+    fn halves_are_what_their_bits_say() {
+        for bits in 0..=u16::MAX {
+            let (half, one) = (f16::from_bits(bits), f16::ONE.to_le_bytes());
+            let bytes = [half.to_le_bytes(), one].concat();
+            check(read(v1::ElementType::F16, bytes), half.to_f32());
+            let (brain, one) = (bf16::from_bits(bits), bf16::ONE.to_le_bytes());
+            let bytes = [brain.to_le_bytes(), one].concat();
+            check(read(v1::ElementType::Bf16, bytes), brain.to_f32());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn singles_are_what_their_bits_say(bits: u32) {
+            let single = f32::from_bits(bits);
+            let bytes = [single.to_le_bytes(), 1_f32.to_le_bytes()].concat();
+            check(read(v1::ElementType::F32, bytes), single);
+        }
+    }
+
+    fn check(found: Result<[f32; 2], Status>, expected: f32) {
+        match found {
+            Ok(found) => {
+                assert_eq!(found.map(f32::to_bits), [expected, 1.0].map(f32::to_bits));
+                assert!(expected.is_finite() && expected.abs() <= ELEMENT_MAX);
+            }
+            Err(status) => {
+                let good = expected.is_finite() && expected.abs() <= ELEMENT_MAX;
+                assert!(!good, "{expected}: {status}");
+                assert!(status.message().starts_with("query.vectors: every element"));
+            }
+        }
+    }
+
+    #[test]
+    fn statistics_alone_need_no_frame_and_rounding_is_forgiven() {
+        let bytes = |number: f32| Bytes::copy_from_slice(&number.to_le_bytes());
+        let statistics = |absolute: f32| v1::QueryVectors {
+            layer_ids: vec![0],
+            heads: 1,
+            head_dim: 2,
+            position: 7,
+            mean_real: bytes(3.0),
+            mean_imaginary: bytes(-4.0),
+            mean_absolute: bytes(absolute),
+            pair_layout: v1::PairLayout::Interleaved.into(),
+            ..v1::QueryVectors::default()
+        };
+        for (absolute, good) in [(5.0, true), (4.999, true), (4.98, false), (-5.0, false)] {
+            assert_eq!(
+                online_query(&statistics(absolute)).is_ok(),
+                good,
+                "{absolute}"
+            );
+        }
+        let calibration = online_query(&statistics(6.0)).unwrap().calibration.unwrap();
+        assert_eq!(calibration.layout, PairLayout::Interleaved);
+        assert_eq!(calibration.position, 7);
+        let arrays = [
+            calibration.mean_real,
+            calibration.mean_imaginary,
+            calibration.mean_absolute,
+        ];
+        assert_eq!(arrays.concat(), [3.0, -4.0, 6.0]);
+    }
+}

@@ -1,0 +1,1 @@
+//! Key summaries from files, through one store.
