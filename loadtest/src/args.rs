@@ -237,7 +237,7 @@ pub struct ScoreTokensArgs {
 #[derive(Debug, Clone, Args)]
 pub struct KillTestArgs {
     /// Needles, each with a query of its own, in each of the two variants.
-    #[arg(long, default_value_t = 200, value_parser = bounded(1, 100_000), value_name = "N")]
+    #[arg(long, default_value_t = 100, value_parser = bounded(1, 100_000), value_name = "N")]
     pub seeds: usize,
 
     /// The first of the seeds.

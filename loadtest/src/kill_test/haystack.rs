@@ -1,6 +1,6 @@
 //! Keys without a model: blocks of background, one block with a needle, a query that looks for it.
 
-use half::f16;
+use half::{f16, slice::HalfFloatSliceExt};
 use kvatlas::routing::{
     frame::{KeyFrame, PairLayout, RopeFrame, SummaryShape},
     query::{Algorithm, OnlineQuery, Plan, QueryVectors, Similarity, plan},
@@ -9,7 +9,10 @@ use kvatlas_kernels::score::{Aggregate, Elements, RowQuery, Table};
 use serde::Serialize;
 
 use super::Method;
-use crate::{random::Random, score::noise::normal};
+use crate::{
+    random::Random,
+    score::noise::{normal, rough_normal},
+};
 
 /// Different summaries of a block's token noise that are drawn once and then used again and again.
 const NOISE_SUMMARIES: usize = 1 << 14;
@@ -32,7 +35,7 @@ pub struct Assumptions {
     pub outlier_mean: f32,
     /// Share of a key's variance that the tokens of a block have in common.
     pub topic_share: f32,
-    /// Topics spread as Student's t with so many degrees of freedom, all heads of a block alike: a
+    /// Topics spread nearly as Student's t with so many degrees of freedom, all heads of a block alike: a
     /// few blocks stand out for every query.
     pub topic_tail: u32,
     /// Share of a query head's variance that its group has in common.
@@ -145,6 +148,18 @@ struct Spread {
     max: f32,
 }
 
+/// What a block's tokens add to its topic: summaries to draw from, of unit variance.
+#[derive(Debug)]
+pub struct Noise(Vec<Spread>);
+
+impl Noise {
+    #[must_use]
+    pub fn draw(assumptions: &Assumptions, random: &mut Random) -> Self {
+        let summary = |_| summarize(|| normal(random), assumptions.block_tokens);
+        Self((0..NOISE_SUMMARIES).map(summary).collect())
+    }
+}
+
 /// Rows of key means, and of smallest and largest keys, as a key summary has them.
 #[derive(Debug, Default)]
 pub struct Summaries {
@@ -172,14 +187,16 @@ impl Summaries {
     }
 
     fn push_head(&mut self, channels: &[Spread]) {
-        let part = |value: fn(&Spread) -> f32| {
-            channels
-                .iter()
-                .map(move |channel| f16::from_f32(value(channel)))
+        let mut push = |into: fn(&mut Self) -> &mut Vec<f16>, value: fn(&Spread) -> f32| {
+            let values: Vec<f32> = channels.iter().map(value).collect();
+            let cells = into(self);
+            let at = cells.len();
+            cells.resize(at + values.len(), f16::ZERO);
+            cells[at..].convert_from_f32_slice(&values);
         };
-        self.means.extend(part(|channel| channel.mean));
-        self.extremes.extend(part(|channel| channel.min));
-        self.extremes.extend(part(|channel| channel.max));
+        push(|row| &mut row.means, |channel| channel.mean);
+        push(|row| &mut row.extremes, |channel| channel.min);
+        push(|row| &mut row.extremes, |channel| channel.max);
     }
 }
 
@@ -223,11 +240,13 @@ impl Question {
 impl<'a> Haystack<'a> {
     /// Draws the background of so many blocks.
     #[must_use]
-    pub fn draw(assumptions: &'a Assumptions, blocks: usize, random: &mut Random) -> Self {
+    pub fn draw(
+        assumptions: &'a Assumptions,
+        blocks: usize,
+        Noise(noises): &Noise,
+        random: &mut Random,
+    ) -> Self {
         let width = assumptions.heads() * assumptions.head_dim;
-        let noises: Vec<Spread> = (0..NOISE_SUMMARIES)
-            .map(|_| summarize(|| normal(random), assumptions.block_tokens))
-            .collect();
         let mut haystack = Self {
             assumptions,
             summaries: Summaries::new(width, blocks),
@@ -241,8 +260,8 @@ impl<'a> Haystack<'a> {
             for means in haystack.channel_means.chunks_exact(assumptions.head_dim) {
                 channels.clear();
                 channels.extend(means.iter().map(|mean| {
-                    let middle = mean + topic_scale * normal(random);
-                    let noise = noises[random.below(NOISE_SUMMARIES)];
+                    let middle = mean + topic_scale * rough_normal(random);
+                    let noise = noises[random.below(noises.len())];
                     let at = |value: f32| middle + token_scale * value;
                     Spread {
                         mean: at(noise.mean),
@@ -297,7 +316,7 @@ impl<'a> Haystack<'a> {
         let mut plain = Vec::with_capacity(self.channel_means.len());
         let topic_scale = topic_scale(assumptions, random);
         for mean in &self.channel_means {
-            let middle = mean + topic_scale * normal(random);
+            let middle = mean + topic_scale * rough_normal(random);
             let mut token = || middle + token_scale * normal(random);
             plain.push(token());
             others.push(summarize(token, assumptions.block_tokens - 1));

@@ -17,13 +17,13 @@ pub mod select;
 use kvatlas_kernels::score::Cpu;
 
 use crate::{args::KillTestArgs, error::LoadtestError, random::Random};
-use haystack::{Assumptions, Haystack, Needle, Question, Strength, Summaries};
+use haystack::{Assumptions, Haystack, Needle, Noise, Question, Strength, Summaries};
 use report::Tally;
 pub use report::{KillTestReport, SweepPoint, VariantReport};
 use select::Scores;
 
 /// Needles that are hidden in one haystack, one after the other, before a new one is drawn.
-const NEEDLES_PER_HAYSTACK: usize = 25;
+const NEEDLES_PER_HAYSTACK: usize = 100;
 /// Shares of the heads that retrieve, in the sweep.
 const RETRIEVAL_SHARES: [f32; 5] = [0.031_25, 0.062_5, 0.125, 0.25, 0.5];
 /// What dense reading gives to the needle in those heads, in the sweep.
@@ -32,6 +32,7 @@ const ATTENTION_MASSES: [f32; 4] = [0.01, 0.1, 0.5, 0.9];
 const SMALL_BLOCKS: usize = 256;
 const HAYSTACKS: u64 = 1;
 const NEEDLES: u64 = 2;
+const NOISE: u64 = 3;
 const THREADS: usize = 2;
 
 /// How many blocks there are, and how many a manifest keeps.
@@ -62,7 +63,12 @@ pub fn measure(args: &KillTestArgs) -> Result<KillTestReport, LoadtestError> {
     let random = Random::new(args.seed);
     let mut variants = Vec::with_capacity(VARIANTS.len());
     for variant in VARIANTS {
-        variants.push(run(&assumptions, variant, args.seeds, &random)?);
+        variants.push(run(
+            &assumptions,
+            (variant, args.seeds),
+            &strengths(),
+            &random,
+        )?);
     }
     Ok(KillTestReport {
         synthetic: true,
@@ -71,31 +77,32 @@ pub fn measure(args: &KillTestArgs) -> Result<KillTestReport, LoadtestError> {
     })
 }
 
-/// One variant over `seeds` needles.
+/// One variant over `seeds` needles, and over the same needles made stronger or weaker.
 ///
 /// # Errors
 /// When no threads can be had.
 pub fn run(
     assumptions: &Assumptions,
-    variant: Variant,
-    seeds: usize,
+    (variant, seeds): (Variant, usize),
+    sweep: &[Strength],
     random: &Random,
 ) -> Result<VariantReport, LoadtestError> {
     let cpu = Cpu::start(THREADS)?;
-    let mut tally = Tally::new(variant, strengths())?;
+    let mut tally = Tally::new(variant, sweep)?;
+    let noise = Noise::draw(assumptions, &mut random.branch(NOISE));
     let haystacks = random.branch(HAYSTACKS);
     let needles = random.branch(NEEDLES);
     let purpose = |number: usize| (number as u64) << 32 | u64::from(variant.blocks);
     let together = NEEDLES_PER_HAYSTACK.min(variant.blocks as usize / SMALL_BLOCKS + 1);
     for first in (0..seeds).step_by(together) {
         let mut random = haystacks.branch(purpose(first));
-        let haystack = Haystack::draw(assumptions, variant.blocks as usize, &mut random);
+        let haystack = Haystack::draw(assumptions, variant.blocks as usize, &noise, &mut random);
         let mut cases: Vec<Case> = (first..seeds.min(first + together))
             .map(|seed| Case::draw(&haystack, variant, &mut needles.branch(purpose(seed))))
             .collect();
         score_all(&cpu, &haystack.summaries, &mut cases);
         for case in &mut cases {
-            case.judge(&cpu, &haystack, &mut tally)?;
+            case.judge(&cpu, &haystack, sweep, &mut tally)?;
         }
     }
     Ok(tally.report())
@@ -127,9 +134,10 @@ impl Case {
         &mut self,
         cpu: &Cpu,
         haystack: &Haystack<'_>,
+        sweep: &[Strength],
         tally: &mut Tally,
     ) -> Result<(), LoadtestError> {
-        for (point, strength) in strengths().enumerate() {
+        for (point, &strength) in sweep.iter().enumerate() {
             self.hide(cpu, haystack, strength);
             tally.count_at(point, &self.scores, self.needle.block);
         }
@@ -153,13 +161,14 @@ impl Case {
 }
 
 /// The needles of the sweep.
-fn strengths() -> impl Iterator<Item = Strength> {
-    RETRIEVAL_SHARES.into_iter().flat_map(|retrieval_share| {
+fn strengths() -> Vec<Strength> {
+    let of_share = |retrieval_share| {
         ATTENTION_MASSES.map(|attention_mass| Strength {
             retrieval_share,
             attention_mass,
         })
-    })
+    };
+    RETRIEVAL_SHARES.into_iter().flat_map(of_share).collect()
 }
 
 /// How blocks are scored against the query.

@@ -57,16 +57,13 @@ pub struct Tally {
 impl Tally {
     /// # Errors
     /// When so few blocks cannot be kept.
-    pub fn new(
-        variant: Variant,
-        points: impl IntoIterator<Item = Strength>,
-    ) -> Result<Self, LoadtestError> {
+    pub fn new(variant: Variant, sweep: &[Strength]) -> Result<Self, LoadtestError> {
         let selections = Selection::all(variant.keep)?;
         Ok(Self {
             variant,
             seeds: 0,
             selections: selections.into_iter().map(|each| (each, 0)).collect(),
-            points: points.into_iter().map(|point| (point, [0, 0])).collect(),
+            points: sweep.iter().map(|&strength| (strength, [0, 0])).collect(),
         })
     }
 

@@ -1,20 +1,20 @@
 use super::*;
 
-fn run_small(assumptions: &Assumptions, seeds: usize) -> VariantReport {
-    run(assumptions, VARIANTS[0], seeds, &Random::new(7)).unwrap()
+fn run_small(assumptions: &Assumptions, seeds: usize, sweep: &[Strength]) -> VariantReport {
+    run(assumptions, (VARIANTS[0], seeds), sweep, &Random::new(7)).unwrap()
 }
 
 #[test]
 fn what_asks_the_query_keeps_the_needle_and_what_does_not_is_chance() {
-    let report = run_small(&Assumptions::default(), 200);
+    let report = run_small(&Assumptions::default(), 60, &[]);
     let recall = |name: &str| report.recall[name];
     assert!(recall("kri_q") >= 0.95, "{report:?}");
     assert!(recall("quest") >= 0.95, "{report:?}");
     // 7 of 28, and 4 of the 25 between the pins: within four deviations.
-    assert!((recall("random") - 0.25).abs() < 0.13, "{report:?}");
-    assert!((recall("a1r2k13") - 0.16).abs() < 0.11, "{report:?}");
+    assert!((recall("random") - 0.25).abs() < 0.23, "{report:?}");
+    assert!((recall("a1r2k13") - 0.16).abs() < 0.19, "{report:?}");
     assert!(
-        recall("recency") < 0.01 && recall("hybrid") < 0.15,
+        recall("recency") < 0.01 && recall("hybrid") < 0.17,
         "{report:?}"
     );
     assert_eq!(report.policies["a1r2k13"], "A1R2K4");
@@ -29,10 +29,10 @@ fn a_needle_that_nothing_attends_to_is_found_by_chance_alone() {
         },
         ..Assumptions::default()
     };
-    let report = run_small(&none, 200);
+    let report = run_small(&none, 60, &[]);
     for name in ["kri_q", "quest"] {
         assert!(
-            (report.recall[name] - 0.25).abs() < 0.13,
+            (report.recall[name] - 0.25).abs() < 0.23,
             "{name}: {report:?}"
         );
     }
@@ -40,15 +40,16 @@ fn a_needle_that_nothing_attends_to_is_found_by_chance_alone() {
 
 #[test]
 fn more_heads_and_more_attention_find_more() {
-    let report = run_small(&Assumptions::default(), 100);
-    let (first, last) = (report.sweep[0], report.sweep[report.sweep.len() - 1]);
+    let all = strengths();
+    let report = run_small(&Assumptions::default(), 40, &[all[0], all[all.len() - 1]]);
+    let (first, last) = (report.sweep[0], report.sweep[1]);
     assert!(first.kri_q < 0.6 && last.kri_q > 0.98, "{report:?}");
     assert!(first.quest < 0.9 && last.quest > 0.98, "{report:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_recall() {
-    let [one, other] = [(), ()].map(|()| run_small(&Assumptions::default(), 20));
+    let [one, other] = [(), ()].map(|()| run_small(&Assumptions::default(), 3, &strengths()));
     assert_eq!((one.recall, one.sweep), (other.recall, other.sweep));
 }
 
