@@ -260,11 +260,7 @@ async fn live(
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts {
-        core,
-        writer,
-        scoring,
-    } = open_aside(args, &supervisor, &stage_seen).await?;
+    let Parts { core, threads } = open_aside(args, &supervisor, &stage_seen).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -302,7 +298,7 @@ async fn live(
     }
     servers.shutdown().await;
     *core_seen.lock() = None;
-    end(core, writer, scoring);
+    end(core, threads);
     tracing::info!("stopped");
     match died {
         None => Ok(()),
@@ -312,8 +308,8 @@ async fn live(
 
 struct Parts {
     core: Arc<Core>,
-    writer: std::thread::JoinHandle<()>,
-    scoring: std::thread::JoinHandle<()>,
+    /// Each ends when the last way to it is gone.
+    threads: [std::thread::JoinHandle<()>; 2],
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -401,8 +397,10 @@ fn open(
     };
     Ok(Parts {
         core: Arc::new(core),
-        writer: writer.map_err(AppError::Thread)?,
-        scoring: scoring.map_err(AppError::Thread)?,
+        threads: [
+            scoring.map_err(AppError::Thread)?,
+            writer.map_err(AppError::Thread)?,
+        ],
     })
 }
 
@@ -481,17 +479,18 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     })
 }
 
-// Lets queued work finish; the writer ends when the last way to it is gone.
-fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>, scoring: std::thread::JoinHandle<()>) {
+// Lets queued work finish.
+fn end(core: Arc<Core>, threads: [std::thread::JoinHandle<()>; 2]) {
     core.importers.stop();
     core.summary_importers.stop();
     core.finders.stop();
     core.scorer.stop();
-    // The supervisor has told of a panic already; nor below.
-    let _ended = scoring.join();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
-        let _ended = writer.join();
+        for thread in threads {
+            // The supervisor has told of a panic already.
+            let _ended = thread.join();
+        }
     }
 }
 
