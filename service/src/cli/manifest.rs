@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{
     error::CliError,
+    input,
     output::{Report, facts, hex, word},
     query::QueryFileArgs,
 };
@@ -85,6 +86,37 @@ pub(super) struct ManifestArgs {
     aggregation: Option<AggregationName>,
     #[command(flatten)]
     open: QueryFileArgs,
+    #[command(flatten)]
+    by_tokens: TokensArgs,
+}
+
+/// A query that an encoder makes of tokens.
+#[derive(Debug, Args)]
+struct TokensArgs {
+    /// Score layer 0 against the query of these tokens, the sequence's last ones: a JSON array, in
+    /// a file or - for the standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "encoder",
+        conflicts_with = "query"
+    )]
+    query_tokens: Option<PathBuf>,
+    /// The encoder that makes it, as `kvatlas encoder put` named it
+    #[arg(long, value_name = "NAME", requires = "query_tokens")]
+    encoder: Option<String>,
+    /// Position of the first of the tokens in the sequence
+    #[arg(long, default_value_t = 0, requires = "query_tokens", value_name = "P")]
+    start_position: u64,
+    /// The mean query of the last N positions instead of the last alone
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        requires = "query_tokens",
+        value_name = "N"
+    )]
+    mean_of_last: u32,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -103,8 +135,10 @@ impl ManifestArgs {
     pub(super) async fn run(self, client: &Client) -> Result<Report, CliError> {
         let online = match &self.query {
             Some(path) => Some(self.open.read(path)?.to_wire()),
-            None => None,
+            // Of statistics that were put before.
+            None => self.open.position_alone(),
         };
+        let query_tokens = self.by_tokens.read()?;
         let query = ManifestQuery {
             prefix_hash: self.prefix_hash,
             query_hash: self.query_hash,
@@ -116,6 +150,7 @@ impl ManifestArgs {
             lease_ttl_ms: self.lease_ttl_ms,
             allow_fallback: self.allow_fallback,
             query: online,
+            query_tokens,
             similarity: match self.similarity {
                 None => v1::Similarity::Unspecified,
                 Some(SimilarityName::Dot) => v1::Similarity::Dot,
@@ -126,16 +161,51 @@ impl ManifestArgs {
                 Some(AggregationName::Mean) => v1::GroupAggregation::Mean,
                 Some(AggregationName::Max) => v1::GroupAggregation::Max,
             },
-            ..ManifestQuery::default()
         };
         match client.get_manifest(&query).await? {
             Some(manifest) => Ok(report(&manifest)),
-            None => Err(CliError::NotFound(format!(
-                "no prior of prefix {:?} matches. `kvatlas prior ls` lists what is stored; \
-                 --fallback-policy recency --total-blocks N answers without one.",
-                query.prefix_hash
-            ))),
+            None => Err(CliError::NotFound(missing(&query))),
         }
+    }
+}
+
+fn missing(query: &ManifestQuery) -> String {
+    let prefix = &query.prefix_hash;
+    if query.query_tokens.is_some() {
+        return format!(
+            "no key summary of prefix {prefix:?}, or no such encoder: `kvatlas summary list` and \
+             `kvatlas encoder list` show what there is."
+        );
+    }
+    if query.algorithm.starts_with("kri-q") || query.algorithm == "kri-t" {
+        return format!(
+            "neither a key summary of prefix {prefix:?} nor a prior to fall back on: `kvatlas \
+             summary list` and `kvatlas prior ls` show what is stored."
+        );
+    }
+    format!(
+        "no prior of prefix {prefix:?} matches. `kvatlas prior ls` lists what is stored; \
+         --fallback-policy recency --total-blocks N answers without one."
+    )
+}
+
+impl TokensArgs {
+    fn read(self) -> Result<Option<v1::QueryTokens>, CliError> {
+        let Self {
+            query_tokens,
+            encoder,
+            start_position,
+            mean_of_last,
+        } = self;
+        let (Some(path), Some(encoder)) = (query_tokens, encoder) else {
+            return Ok(None);
+        };
+        Ok(Some(v1::QueryTokens {
+            tokens: input::tokens(&path)?.packed(),
+            start_position,
+            mean_of_last,
+            encoder,
+        }))
     }
 }
 

@@ -105,6 +105,16 @@ impl QueryCommand {
     }
 }
 
+impl QueryFileArgs {
+    /// A position without statistics, which were put before.
+    pub(super) fn position_alone(&self) -> Option<v1::QueryVectors> {
+        self.position.map(|position| v1::QueryVectors {
+            position,
+            ..v1::QueryVectors::default()
+        })
+    }
+}
+
 async fn put(args: PutArgs, client: &Client) -> Result<Report, CliError> {
     let query = args.open.read(&args.file)?;
     let wire = query.to_wire();
