@@ -42,7 +42,9 @@ mod manifest;
 mod namespace;
 mod priors;
 mod stream;
+mod summaries;
 mod tokens;
+mod upload;
 
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, Deadlines};
@@ -57,4 +59,5 @@ pub use manifest::{BlockSet, Manifest, ManifestQuery};
 pub use namespace::{Namespace, NamespaceBuilder, NamespaceError, NamespaceRef, tenant_key};
 pub use priors::{PriorPage, PriorUpload};
 pub use stream::{DonorStream, ManifestStream};
+pub use summaries::{SummaryPage, SummaryUpload};
 pub use tokens::{TOKENS_MAX, Tokens, TokensError};
