@@ -21,6 +21,7 @@ mod manifest;
 mod output;
 mod prior;
 mod quickstart;
+mod summary;
 
 use error::CliError;
 use output::Report;
@@ -91,6 +92,9 @@ enum Command {
     /// Register, list and forget the models that make queries from tokens
     #[command(subcommand)]
     Encoder(encoder::EncoderCommand),
+    /// Make, list, show and remove the key summaries that online scoring reads
+    #[command(subcommand)]
+    Summary(summary::SummaryCommand),
     /// Ask which blocks of a cached prefix a request should read
     Manifest(manifest::ManifestArgs),
     /// Register, find and remove donors
@@ -137,6 +141,9 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         }
         Command::Prior(command) => call(&connection, async |client| command.run(client).await),
         Command::Encoder(command) => call(&connection, async |client| command.run(client).await),
+        Command::Summary(command) => call(&connection, async |client| {
+            Box::pin(command.run(client)).await
+        }),
         Command::Manifest(args) => call(&connection, async |client| args.run(client).await),
         Command::Donor(command) => call(&connection, async |client| {
             Box::pin(command.run(client)).await
