@@ -43,7 +43,9 @@ mod namespace;
 mod priors;
 mod queries;
 mod stream;
+mod summaries;
 mod tokens;
+mod upload;
 
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, Deadlines};
@@ -59,4 +61,5 @@ pub use namespace::{Namespace, NamespaceBuilder, NamespaceError, NamespaceRef, t
 pub use priors::{PriorPage, PriorUpload};
 pub use queries::{Calibration, OnlineQuery, QueryVectors};
 pub use stream::{DonorStream, ManifestStream};
+pub use summaries::{SummaryPage, SummaryUpload};
 pub use tokens::{TOKENS_MAX, Tokens, TokensError};

@@ -22,6 +22,7 @@ mod output;
 mod prior;
 mod query;
 mod quickstart;
+mod summary;
 
 use error::CliError;
 use output::Report;
@@ -92,6 +93,9 @@ enum Command {
     /// Register, list and forget the models that make queries from tokens
     #[command(subcommand)]
     Encoder(encoder::EncoderCommand),
+    /// Make, list, show and remove the key summaries that online scoring reads
+    #[command(subcommand)]
+    Summary(summary::SummaryCommand),
     /// Put queries that online scoring multiplies with a prefix's key summary
     #[command(subcommand)]
     Query(query::QueryCommand),
@@ -141,6 +145,9 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         }
         Command::Prior(command) => call(&connection, async |client| command.run(client).await),
         Command::Encoder(command) => call(&connection, async |client| command.run(client).await),
+        Command::Summary(command) => call(&connection, async |client| {
+            Box::pin(command.run(client)).await
+        }),
         Command::Query(command) => call(&connection, async |client| command.run(client).await),
         Command::Manifest(args) => call(&connection, async |client| args.run(client).await),
         Command::Donor(command) => call(&connection, async |client| {
