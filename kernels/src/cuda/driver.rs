@@ -181,8 +181,8 @@ impl Device for Driver {
         };
         #[expect(unsafe_code, reason = "the one call that starts a kernel")]
         // SAFETY: the callers pass each kernel the buffers and numbers that it declares, buffers
-        // of the lengths that these numbers say, and none both read and written; the kernels are
-        // run against that under a checker that has a guard page behind each buffer.
+        // of the lengths that these numbers say, and no byte as both read-only and written; the
+        // tests run the same launches under a checker that has a guard page behind each buffer.
         let launched = unsafe { builder.launch(config) };
         let events = launched.map_err(during("launching a kernel"))?;
         if let (Some(times), Some((start, end))) = (&mut self.times, events) {
@@ -211,5 +211,5 @@ fn page_locked(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedHostSli
 }
 
 fn during(doing: &'static str) -> impl FnOnce(DriverError) -> CudaError + Copy {
-    move |source| CudaError::Driver { doing, source }
+    move |error| CudaError::Driver { doing, error }
 }

@@ -33,7 +33,7 @@ use pack::{HeadTile, PackedHeads, PackedRows};
 /// The most rows of a table: as many blocks as a prefix may have.
 pub const ROWS_MAX: usize = 1 << 20;
 /// The most queries of one call.
-pub const QUERIES_MAX: usize = 1024;
+pub const QUERIES_MAX: usize = 64;
 
 /// A device that scores.
 #[derive(Debug)]
