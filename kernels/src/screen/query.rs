@@ -42,11 +42,11 @@ pub(super) struct Bound {
 /// The largest multiple: its three digits to the base 256 fit in i8.
 pub(super) const INTEGER_MAX: i32 = 127 << 16;
 
-/// Relative errors of the f64 arithmetic here; thousands of times what it can be.
+/// Relative error of sums here: more than 2^20 roundings of f64 can make.
 const SLACK: f64 = 1e-9;
 
-/// How far a code's mean can be from the ratio it stands for: the dither's fraction has 32 bits,
-/// and is added in f64.
+/// How far a code's mean can be from the ratio it stands for: the dither has 32 bits, and the ratio
+/// and what the integers leave of it come from a few roundings of f64.
 const DITHER_BIAS: f64 = 1.0 / (1_u64 << 31) as f64;
 
 impl IntegerQuery {
@@ -226,8 +226,7 @@ impl Bound {
     /// What the full pass's score of the block does not exceed, but for bad luck.
     pub(super) fn upper(&self, score: f64, scale: f32, norm: f32) -> f64 {
         let norm = f64::from(norm);
-        // Also when the norm is infinite.
-        if !(norm < self.norm_max) {
+        if norm >= self.norm_max {
             return f64::INFINITY;
         }
         let error = f64::from(scale) * (self.chance + self.rounding);
