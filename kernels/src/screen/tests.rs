@@ -217,7 +217,7 @@ fn the_bound_means_its_probability() {
 
 #[test]
 fn answers_need_the_dither() {
-    let (blocks, width, k_max) = (256, 1024, 32);
+    let (blocks, width, k_max) = (128, 1024, 16);
     let keys = keys(blocks, width, 3);
     let table = Table::new(Elements::F16(&keys), width);
     let (cpu, rounded) = (Cpu::start(1).unwrap(), undithered(&table));
