@@ -89,11 +89,13 @@ impl Driver {
         })
     }
 
-    /// Memory of the device: free and in all, in bytes.
+    /// Memory of the device: free and in all, in bytes. Waits for what was launched, as a dropped
+    /// buffer is free only after what still uses it.
     ///
     /// # Errors
     /// When the driver failed.
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
+        self.finish()?;
         let memory = self.context.mem_get_info();
         memory.map_err(during("asking for the memory"))
     }
