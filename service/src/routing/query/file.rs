@@ -19,7 +19,7 @@
 //! `[heads, head_dim / 2, 2]` and `q_abs_mean` (or `extra_coef`, which is that less the mean's
 //! magnitude) of `[heads, head_dim / 2]`; beside them `metadata` with `rope_style`.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use super::super::{
     frame::{PairLayout, RopeFrame},
