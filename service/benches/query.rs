@@ -39,7 +39,7 @@ fn queries(criterion: &mut Criterion) {
         let bytes = wire.vectors.len() + 3 * wire.mean_real.len();
         let name = format!("from the wire/{name}, {} KiB", bytes >> 10);
         group.bench_function(name, |bencher| {
-            bencher.iter(|| online_query(black_box(wire)))
+            bencher.iter(|| online_query(black_box(wire)));
         });
     }
     let read = |wire| online_query(wire).expect("a sound query");
@@ -78,7 +78,9 @@ fn wire(heads: u32, element_type: v1::ElementType) -> v1::QueryVectors {
     let values = (0..count).map(|n| f16::from_f32((n as f32).sin()));
     let vectors: Bytes = match element_type {
         v1::ElementType::F32 => values.flat_map(|x| x.to_f32().to_le_bytes()).collect(),
-        _ => values.flat_map(f16::to_le_bytes).collect(),
+        v1::ElementType::F16 | v1::ElementType::Bf16 | v1::ElementType::Unspecified => {
+            values.flat_map(f16::to_le_bytes).collect()
+        }
     };
     v1::QueryVectors {
         frame: v1::RopeFrame::PostRope.into(),
