@@ -401,6 +401,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn agrees_with_its_twin(
             (columns, rows, vectors) in case(),
