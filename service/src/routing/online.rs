@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::encoder::{Encoder, registry::Encoders};
+use super::encoder::{Encoder, EncoderError, registry::Encoders};
 use super::manifest::{
     Manifest, ManifestError, ManifestQuery, OnlineSource, Reason, Request, get_manifest,
 };
 use super::policy::{Needs, Policy};
 use super::priors::Priors;
-use super::query::{Algorithm, OnlineQuery, Queries};
+use super::query::{Algorithm, OnlineQuery, PlanError, Queries};
 use super::ranking::Ranking;
 use super::resolve::{HeadRankings, PriorBlocks, Resolved, agree, resolve, resolve_per_head};
 use super::scorer::{Order, QuerySource, ScoreError, Scored, Task, Want};
@@ -80,13 +80,13 @@ pub fn prepare(
         budget,
         fallback: _,
     } = Request::check(query)?;
-    let algorithm = ask.algorithm.name();
     let summary = sources.summaries.find(query.prefix_hash);
     if policy.needs() == Needs::Positions {
         // No scores are needed; the summary can say how many blocks there are.
         return by_positions(sources.priors, query, summary.as_deref()).map(Prepared::Answered);
     }
-    let Some(source) = source(sources, query, ask.query, ask.position, ask.tokens, now_ms)? else {
+    let algorithm = ask.algorithm;
+    let Some(source) = source(sources, query.query_hash, ask, now_ms)? else {
         let manifest = stored_instead(sources.priors, query, Reason::QueryUnknown)?;
         return Ok(Prepared::Answered(manifest));
     };
@@ -97,11 +97,11 @@ pub fn prepare(
     let task = Task {
         summary: Arc::clone(&summary),
         query: source,
-        algorithm: ask.algorithm,
+        algorithm,
         want: want(&policy, budget, (total, summary.shape.blocks)),
     };
     let choice = Choice {
-        algorithm,
+        algorithm: algorithm.name(),
         policy,
         budget,
         total_blocks: query.total_blocks,
@@ -172,13 +172,37 @@ impl Choice {
 }
 
 impl ScoreError {
-    /// Whether the stored prior may answer instead: what was asked for is sound, and cannot be
-    /// had.
+    /// Whether the stored prior may answer instead: what was asked for is sound and cannot be had.
+    /// Where the query and the keys are not of one kind, somebody must know of it.
     #[must_use]
     pub fn allows_fallback(&self) -> bool {
         match self {
-            Self::Plan(error) => !error.is_of_request(),
-            Self::Encoder(error) => !error.is_of_request(),
+            Self::Plan(error) => match error {
+                PlanError::LayerMissing { .. }
+                | PlanError::ExtremesMissing
+                | PlanError::MagnitudesMissing
+                | PlanError::KriTNeedsPostRope => true,
+                PlanError::VectorsMissing { .. }
+                | PlanError::CalibrationMissing
+                | PlanError::MaxOfGroupMeans
+                | PlanError::Frame { .. }
+                | PlanError::Layout { .. }
+                | PlanError::HeadDim { .. }
+                | PlanError::Heads { .. }
+                | PlanError::GroupMeans { .. } => false,
+            },
+            Self::Encoder(error) => match error {
+                EncoderError::Layer | EncoderError::Changed | EncoderError::OutOfBounds => true,
+                EncoderError::Tokens { .. }
+                | EncoderError::Vocabulary { .. }
+                | EncoderError::MeanOfLast { .. }
+                | EncoderError::MeanBeyondTokens { .. }
+                | EncoderError::Position
+                | EncoderError::Layout
+                | EncoderError::Bands { .. }
+                | EncoderError::Frequency { .. }
+                | EncoderError::AttentionScaling { .. } => false,
+            },
             Self::Summary(_) => true,
         }
     }
@@ -187,13 +211,17 @@ impl ScoreError {
 /// `None` where nothing is kept under the request's query_hash.
 fn source(
     sources: &Sources<'_>,
-    query: &ManifestQuery<'_>,
-    given: Option<OnlineQuery>,
-    position: Option<u64>,
-    tokens: Option<TokensAsk>,
+    query_hash: &str,
+    ask: Ask,
     now_ms: u64,
 ) -> Result<Option<QuerySource>, ManifestError> {
-    if let Some(query) = given {
+    let Ask {
+        algorithm: _,
+        query,
+        position,
+        tokens,
+    } = ask;
+    if let Some(query) = query {
         return Ok(Some(QuerySource::Given {
             query: Arc::new(query),
             position: None,
@@ -217,10 +245,10 @@ fn source(
             mean_of_last,
         }));
     }
-    if query.query_hash.is_empty() {
+    if query_hash.is_empty() {
         return Err(ManifestError::QueryMissing);
     }
-    let kept = sources.queries.find(query.query_hash, now_ms);
+    let kept = sources.queries.find(query_hash, now_ms);
     Ok(kept.map(|query| QuerySource::Given { query, position }))
 }
 

@@ -1,6 +1,7 @@
 //! Manifests scored against the request's own query, against a twin written from the formulas.
 
 mod cartridge;
+mod tokens;
 mod twin;
 
 use kvatlas_proto::v1::{self, ManifestProvenance, ManifestReason};
@@ -250,6 +251,18 @@ async fn where_scoring_is_not_possible_the_prior_answers_with_the_reason() {
         ManifestReason::QueryUnknown,
     );
 
+    // The summary does not hold the layer.
+    let mut no_layer = request("kri-q", Asked::random(6, &[2], true).vectors());
+    no_layer.query.as_mut().unwrap().layer_ids = vec![3];
+    let refused = ask(clients, no_layer.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("layer"), "{refused}");
+    no_layer.allow_fallback = true;
+    stored(
+        ask(clients, no_layer).await.unwrap(),
+        ManifestReason::OnlineUnavailable,
+    );
+
     let mut no_summary = request("kri-q", asked.vectors());
     no_summary.prefix_hash = "without summary".into();
     let refused = ask(clients, no_summary.clone()).await.unwrap_err();
@@ -270,7 +283,7 @@ async fn a_request_that_would_score_garbage_is_refused() {
     fn query(request: &mut v1::GetManifestRequest) -> &mut v1::QueryVectors {
         request.query.as_mut().unwrap()
     }
-    let cases: [(&str, &str, Change); 12] = [
+    let cases: [(&str, &str, Change); 11] = [
         ("kri-q", "query", |it| it.query = None),
         ("kri-q", "frame", |it| {
             query(it).set_frame(v1::RopeFrame::PreRope)
@@ -278,7 +291,6 @@ async fn a_request_that_would_score_garbage_is_refused() {
         ("kri-q", "pair_layout", |it| {
             query(it).set_pair_layout(v1::PairLayout::Interleaved)
         }),
-        ("kri-q", "layer", |it| query(it).layer_ids[0] = 3),
         ("kri-q", "head_dim", |it| {
             query(it).head_dim = 4;
             query(it).heads *= 2;
@@ -306,7 +318,9 @@ async fn a_request_that_would_score_garbage_is_refused() {
         request.allow_fallback = true;
         change(&mut request);
         let refused = ask(&server.clients, request).await.unwrap_err();
-        assert_eq!(refused.code(), Code::InvalidArgument, "{word}: {refused}");
+        let code = refused.code();
+        let is_refused = [Code::InvalidArgument, Code::FailedPrecondition].contains(&code);
+        assert!(is_refused, "{word}: {refused}");
         assert!(refused.message().contains(word), "{word}: {refused}");
     }
 }

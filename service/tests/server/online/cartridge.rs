@@ -46,7 +46,6 @@ impl Cartridge {
         clients: &Clients,
         prefix_hash: &str,
     ) -> Result<v1::PutKeySummaryResponse, Status> {
-        use v1::put_key_summary_request::Part;
         let tokens = self.blocks * BLOCK_SIZE;
         let per_layer = self.kv_heads * tokens * HEAD_DIM;
         let tensors: Vec<_> = (0..LAYER_IDS.len())
@@ -70,16 +69,25 @@ impl Cartridge {
             content: v1::KeySummaryContent::Cartridge.into(),
             ..Default::default()
         };
-        let parts = [Part::Header(header), Part::Chunk(safetensors(&tensors))];
-        let parts = parts.map(|part| v1::PutKeySummaryRequest { part: Some(part) });
-        let mut routing = clients.routing.clone();
-        let put = within(routing.put_key_summary(tokio_stream::iter(parts))).await;
-        put.map(tonic::Response::into_inner)
+        put_summary(clients, header, &tensors).await
     }
 }
 
 pub(super) fn inv_freq() -> [f32; HEAD_DIM / 2] {
     std::array::from_fn(|band| 10_000_f32.powf(-2.0 * band as f32 / HEAD_DIM as f32))
+}
+
+pub(super) async fn put_summary(
+    clients: &Clients,
+    header: v1::PutKeySummaryHeader,
+    tensors: &[(String, Vec<usize>, &[f32])],
+) -> Result<v1::PutKeySummaryResponse, Status> {
+    use v1::put_key_summary_request::Part;
+    let parts = [Part::Header(header), Part::Chunk(safetensors(tensors))];
+    let parts = parts.map(|part| v1::PutKeySummaryRequest { part: Some(part) });
+    let mut routing = clients.routing.clone();
+    let put = within(routing.put_key_summary(tokio_stream::iter(parts))).await;
+    put.map(tonic::Response::into_inner)
 }
 
 /// Stores pooled scores as a prior.
