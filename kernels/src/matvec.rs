@@ -3,6 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 
 use crate::score::Level;
@@ -143,6 +145,8 @@ impl<'a> Matrix<'a> {
 const ROWS: usize = 4;
 /// Vectors taken together where there are several.
 const VECTORS: usize = 4;
+/// Rows that stay in the cache while all vectors pass over them: 384 KiB of a 3B model's W_q.
+const ROWS_NEAR: usize = 64;
 
 fn matvec_at(level: Level, matrix: &Matrix<'_>, vectors: &[f32], products: &mut [f32]) {
     matrix.check(vectors, products);
@@ -197,40 +201,56 @@ trait Dots: Copy {
     ) -> [[f32; V]; R];
 }
 
+/// Takes a few rows at a time, which stay in the cache while all vectors pass over them.
 fn walk(dots: impl Dots, matrix: &Matrix<'_>, vectors: &[f32], products: &mut [f32]) {
-    let whole = matrix.rows() - matrix.rows() % ROWS;
-    for row in (0..whole).step_by(ROWS) {
-        walk_rows::<ROWS>(dots, (matrix, row), vectors, products);
-    }
-    for row in whole..matrix.rows() {
-        walk_rows::<1>(dots, (matrix, row), vectors, products);
+    let mut walk = Walk {
+        dots,
+        matrix,
+        vectors,
+        products,
+    };
+    let (height, count) = (matrix.rows(), vectors.len() / matrix.columns);
+    for start in (0..height).step_by(ROWS_NEAR) {
+        let rows = start..height.min(start + ROWS_NEAR);
+        let whole = count - count % VECTORS;
+        for first in (0..whole).step_by(VECTORS) {
+            walk.rows::<VECTORS>(rows.clone(), first);
+        }
+        for vector in whole..count {
+            walk.rows::<1>(rows.clone(), vector);
+        }
     }
 }
 
-fn walk_rows<const R: usize>(
-    dots: impl Dots,
-    (matrix, row): (&Matrix<'_>, usize),
-    vectors: &[f32],
-    products: &mut [f32],
-) {
-    let (height, element) = (matrix.rows(), matrix.element);
-    let rows: [&[u8]; R] = std::array::from_fn(|r| matrix.row(row + r));
-    let mut groups = vectors.chunks_exact(VECTORS * matrix.columns);
-    let mut first = row;
-    for group in groups.by_ref() {
-        let group: [&[f32]; VECTORS] = std::array::from_fn(|v| vector(matrix, group, v));
-        for (r, sums) in dots.dots(element, rows, group).iter().enumerate() {
+struct Walk<'a, D> {
+    dots: D,
+    matrix: &'a Matrix<'a>,
+    vectors: &'a [f32],
+    products: &'a mut [f32],
+}
+
+impl<D: Dots> Walk<'_, D> {
+    fn rows<const V: usize>(&mut self, rows: Range<usize>, first_vector: usize) {
+        let whole = rows.end - rows.len() % ROWS;
+        for row in (rows.start..whole).step_by(ROWS) {
+            self.tile::<ROWS, V>(row, first_vector);
+        }
+        for row in whole..rows.end {
+            self.tile::<1, V>(row, first_vector);
+        }
+    }
+
+    fn tile<const R: usize, const V: usize>(&mut self, first_row: usize, first_vector: usize) {
+        let (matrix, height) = (self.matrix, self.matrix.rows());
+        let rows: [&[u8]; R] = std::array::from_fn(|r| matrix.row(first_row + r));
+        let vectors: [&[f32]; V] =
+            std::array::from_fn(|v| vector(matrix, self.vectors, first_vector + v));
+        let tile = self.dots.dots(matrix.element, rows, vectors);
+        for (r, sums) in tile.iter().enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
-                products[first + v * height + r] = sum;
+                self.products[(first_vector + v) * height + first_row + r] = sum;
             }
         }
-        first += VECTORS * height;
-    }
-    for vector in groups.remainder().chunks_exact(matrix.columns) {
-        for (r, &[sum]) in dots.dots(element, rows, [vector]).iter().enumerate() {
-            products[first + r] = sum;
-        }
-        first += height;
     }
 }
 
@@ -268,17 +288,19 @@ mod tests {
             let matrix = Matrix::new(&stored[offset..], element, columns);
             let mut expected = vec![f32::NAN; rows.len() / columns * vectors.len() / columns];
             matvec_scalar(&matrix, vectors, &mut expected);
+            let row = |row| length(&matrix.elements(row).collect::<Vec<_>>());
+            let row_lengths: Vec<f64> = (0..matrix.rows()).map(row).collect();
+            let vector_lengths: Vec<f64> = vectors.chunks(columns).map(length).collect();
             for level in levels() {
                 let mut products = vec![f32::NAN; expected.len()];
                 matvec_at(level, &matrix, vectors, &mut products);
                 for (index, (product, expected)) in products.iter().zip(&expected).enumerate() {
-                    let row: Vec<f32> = matrix.elements(index % matrix.rows()).collect();
-                    let vector = vector(&matrix, vectors, index / matrix.rows());
-                    let bound = 1e-6 * length(&row) * length(vector) + 1e-38;
+                    let (vector, row) = (index / matrix.rows(), index % matrix.rows());
+                    let bound = 1e-6 * row_lengths[row] * vector_lengths[vector] + 1e-38;
                     let error = f64::from((product - expected).abs());
                     assert!(
                         error <= bound,
-                        "{level:?} {element:?} product {index} of {columns} columns: \
+                        "{level:?} {element:?} row {row} of {columns}, vector {vector}: \
                          {product}, must be {expected}"
                     );
                 }
@@ -315,8 +337,8 @@ mod tests {
     #[test]
     fn widths_and_numbers_of_vectors_that_fill_no_tile() {
         for element in ELEMENTS {
-            for columns in [1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 100, 1030] {
-                for (rows, count) in [(1, 1), (3, 2), (4, 4), (5, 3), (9, 5), (6, 8)] {
+            for columns in [1, 2, 7, 8, 15, 16, 17, 31, 33, 100, 530] {
+                for (rows, count) in [(1, 1), (3, 2), (4, 4), (5, 3), (9, 5), (67, 8)] {
                     let matrix = wave(rows * columns, 0.3);
                     check(
                         element,
@@ -379,6 +401,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn agrees_with_its_twin(
             (columns, rows, vectors) in case(),

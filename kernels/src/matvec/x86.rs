@@ -1,5 +1,5 @@
-//! Products in AVX2 and AVX-512: lanes of sums for each row and vector, then what is left at the end
-//! of a row, element by element.
+//! Products in AVX2 and AVX-512: lanes of sums for each row and vector, then what is left at the
+//! end of a row, element by element.
 
 use std::arch::x86_64::*;
 

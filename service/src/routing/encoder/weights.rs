@@ -53,7 +53,8 @@ pub enum ModelError {
     #[error("model.safetensors.index.json: {0}")]
     Index(serde_json::Error),
     #[error(
-        "model.safetensors.index.json: the file of {tensor} must be a name that ends in .safetensors"
+        "model.safetensors.index.json: the file of {tensor} must be a name that ends in \
+         .safetensors"
     )]
     ShardName { tensor: &'static str },
     #[error("neither model.safetensors nor model.safetensors.index.json is there")]

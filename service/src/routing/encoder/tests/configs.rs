@@ -180,7 +180,10 @@ fn scalings_that_are_not_supported_are_named() {
         "high_freq_factor: 4, must be above low_freq_factor and at most 1000000",
     );
     check_refused(
-        json!({"rope_scaling": {"rope_type": "yarn", "factor": 2}, "max_position_embeddings": null}),
+        json!({
+            "rope_scaling": {"rope_type": "yarn", "factor": 2},
+            "max_position_embeddings": null,
+        }),
         "max_position_embeddings: missing",
     );
 }
