@@ -41,8 +41,11 @@ mod lookup;
 mod manifest;
 mod namespace;
 mod priors;
+mod queries;
 mod stream;
+mod summaries;
 mod tokens;
+mod upload;
 
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, Deadlines};
@@ -56,5 +59,7 @@ pub use lookup::{
 pub use manifest::{BlockSet, Manifest, ManifestQuery};
 pub use namespace::{Namespace, NamespaceBuilder, NamespaceError, NamespaceRef, tenant_key};
 pub use priors::{PriorPage, PriorUpload};
+pub use queries::{Calibration, OnlineQuery, QueryVectors};
 pub use stream::{DonorStream, ManifestStream};
+pub use summaries::{SummaryPage, SummaryUpload};
 pub use tokens::{TOKENS_MAX, Tokens, TokensError};

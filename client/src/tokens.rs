@@ -56,6 +56,11 @@ impl Tokens {
         self.packed.is_empty()
     }
 
+    /// The ids as they travel: `u32`, little endian.
+    pub fn packed(&self) -> Bytes {
+        self.packed.clone()
+    }
+
     pub(crate) fn to_wire(&self) -> v1::Tokens {
         v1::Tokens {
             ids: Vec::new(),

@@ -75,6 +75,8 @@ __device__ inline float sum_over_lanes(float (&values)[N], u32 lane, u32 lanes) 
 // A block takes ROW_TILE rows and a slice of the columns, for up to QUERIES queries at once, whose
 // slices lie in shared memory: the table is read once for all of them. Slices are summed by
 // sum_planes; cutting columns as well as rows keeps all processors busy with few rows, too.
+// blockIdx.x counts (slice, queries), the latter fastest, and blockIdx.y the rows: blocks that run
+// at the same time read neighbouring memory, and the same memory for other queries.
 
 constexpr u32 ROW_THREADS = 256;
 constexpr u32 ROWS_A_WARP = 4;
@@ -92,10 +94,8 @@ struct RowArguments {
 template <u32 QUERIES>
 __device__ inline void row_dots(const RowArguments& a, float4* weights, u32* chunks) {
     const u32 query_tiles = (a.queries + QUERIES - 1) / QUERIES;
-    // Neighbouring blocks read the same rows, so that the second finds them in the cache.
     const u32 first_query = blockIdx.x % query_tiles * QUERIES;
-    const u32 tile = blockIdx.x / query_tiles;
-    const u32 slice = blockIdx.y;
+    const u32 slice = blockIdx.x / query_tiles;
     const u32 first_chunk = slice * SLICE_CHUNKS;
     const u32 count = min(SLICE_CHUNKS, a.chunk_count - first_chunk);
 
@@ -113,7 +113,7 @@ __device__ inline void row_dots(const RowArguments& a, float4* weights, u32* chu
     __syncthreads();
 
     const u32 lane = threadIdx.x % LANES;
-    const u32 first_row = tile * ROW_TILE + threadIdx.x / LANES * ROWS_A_WARP;
+    const u32 first_row = blockIdx.y * ROW_TILE + threadIdx.x / LANES * ROWS_A_WARP;
     const uint4* row[ROWS_A_WARP];
     float sums[QUERIES][ROWS_A_WARP];
 #pragma unroll
@@ -192,7 +192,8 @@ sum_planes(const float* __restrict__ planes, float* __restrict__ out, u32 rows, 
 //
 // `lanes` lanes (8, 16 or 32) share a row's part, so that a warp reads whole stretches of memory;
 // their chunks of the query stay in registers over all rows. Groups are cut into tiles of HEADS,
-// the last filled with copies of a head, which no maximum sees.
+// the last filled with copies of a head, which no maximum sees. The grid is as above: blockIdx.x
+// counts (part, query), blockIdx.y the rows.
 
 constexpr u32 HEAD_THREADS = 256;
 constexpr u32 HEAD_BATCHES = 4;
@@ -215,8 +216,8 @@ struct HeadArguments {
 // ROWS of a batch to each team of lanes.
 template <u32 HEADS, u32 ROWS>
 __device__ inline void head_scores(const HeadArguments& a) {
-    const u32 query = blockIdx.x % a.queries, tile = blockIdx.x / a.queries;
-    const u32 part = blockIdx.y, parts = gridDim.y;
+    const u32 query = blockIdx.x % a.queries, part = blockIdx.x / a.queries;
+    const u32 parts = gridDim.x / a.queries;
     const u32 lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
     const u32 team = lane / a.lanes, member = lane % a.lanes;
     const u32 warp_rows = LANES / a.lanes * ROWS;
@@ -228,7 +229,7 @@ __device__ inline void head_scores(const HeadArguments& a) {
 
     float4 weights[HEADS][2];
     for (u32 batch = 0; batch < HEAD_BATCHES; ++batch) {
-        const u32 batch_of_all = tile * HEAD_BATCHES + batch;
+        const u32 batch_of_all = blockIdx.y * HEAD_BATCHES + batch;
         const u32 warp_row = (batch_of_all * (HEAD_THREADS / LANES) + warp) * warp_rows;
         if (warp_row >= a.rows) return;
         const u32 first_row = warp_row + team * ROWS;

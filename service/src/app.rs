@@ -1,4 +1,4 @@
-//! Puts the parts together: opens the store, starts the workers, listens, and drains at the end.
+//! Puts the parts together: listens, serves, and drains at the end.
 
 use std::{
     io::{self, Write},
@@ -7,52 +7,27 @@ use std::{
     time::Duration,
 };
 
-use kvatlas_kernels::{cuda::CudaError, score::Cpu};
+use kvatlas_kernels::cuda::CudaError;
 use parking_lot::Mutex;
-use tokio::{
-    signal::unix::SignalKind,
-    sync::{Semaphore, watch},
-};
+use tokio::{signal::unix::SignalKind, sync::watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+use self::opening::{Parts, open_aside};
 use crate::{
-    config::{ListenAddress, ScoreArgs, ServeArgs, ServeMode},
-    donors::{
-        catalog::Defaults,
-        repeats::Repeats,
-        vocabulary::Mode,
-        writer::{Opened, Writer},
-        writes::Capacity,
-    },
-    leases::{DonorLeases, ManifestLeases},
+    config::{ListenAddress, ServeArgs},
     listen::Listener,
-    routing::{
-        encoder::registry::{self, Encoders},
-        priors::Priors,
-        query::Queries,
-        scorer::{Device, Scorer, ScorerWorker},
-        summary::Summaries,
-    },
-    rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
-    store::{Store, StoreError},
-    supervise::{Supervisor, Workers},
+    routing::encoder::registry,
+    rpc::{Core, routes},
+    store::StoreError,
+    supervise::Supervisor,
     telemetry::{
         http::{Pages, Stage, draining, router},
         logs,
-        metrics::Metrics,
     },
 };
 
-/// Prior imports at a time, and how many may wait.
-const IMPORTERS: usize = 1;
-const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
-/// Prior files in memory at a time.
-const UPLOADS_MAX: usize = 8;
-/// Key summaries being uploaded at a time, each with a thread and a file in the data folder.
-const SUMMARY_UPLOADS_MAX: usize = 2;
-/// Look-ups of long prompts at a time, and how many may wait.
-const FINDERS: usize = 1;
-const FINDER_QUEUE_DEPTH_MAX: usize = 64;
+mod opening;
+
 /// What health is told of, the server as a whole first.
 const HEALTH_NAMES: [&str; 5] = [
     "",
@@ -260,11 +235,7 @@ async fn live(
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts {
-        core,
-        writer,
-        scoring,
-    } = open_aside(args, &supervisor, &stage_seen).await?;
+    let Parts { core, threads } = open_aside(args, &supervisor, &stage_seen).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -302,7 +273,7 @@ async fn live(
     }
     servers.shutdown().await;
     *core_seen.lock() = None;
-    end(core, writer, scoring);
+    end(core, threads);
     tracing::info!("stopped");
     match died {
         None => Ok(()),
@@ -310,196 +281,18 @@ async fn live(
     }
 }
 
-struct Parts {
-    core: Arc<Core>,
-    writer: std::thread::JoinHandle<()>,
-    scoring: std::thread::JoinHandle<()>,
-}
-
-// On a thread of its own: /healthz answers "starting" meanwhile.
-async fn open_aside(
-    args: &ServeArgs,
-    supervisor: &Supervisor,
-    stage: &watch::Receiver<Stage>,
-) -> Result<Parts, AppError> {
-    let (reply, opened) = tokio::sync::oneshot::channel();
-    let (args, stage, supervisor_there) = (args.clone(), stage.clone(), supervisor.clone());
-    let open = move || {
-        // The server that asked may be stopping already.
-        let _gone = reply.send(open(&args, &supervisor_there, &stage));
-    };
-    supervisor.thread("open", open).map_err(AppError::Thread)?;
-    opened.await.map_err(|_| AppError::WorkerDied("open"))?
-}
-
-fn open(
-    args: &ServeArgs,
-    supervisor: &Supervisor,
-    stage: &watch::Receiver<Stage>,
-) -> Result<Parts, AppError> {
-    let clock = Clock::start();
-    let capacity = Capacity {
-        donors_max: args.donors_max,
-        tokens_max: args.donor_tokens_max,
-    };
-    let Data {
-        store,
-        priors,
-        summaries,
-        encoders,
-        donors,
-        damaged_records,
-    } = read_data(args, capacity, &clock)?;
-    let Opened {
-        writer,
-        writes,
-        catalog,
-        ..
-    } = donors;
-    let writer = supervisor.thread("donor-writer", move || writer.run());
-    let metrics = Metrics::new(store.epoch());
-    let mut key = [0_u8; 16];
-    getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
-    let (scorer, scoring) = scorer(&args.score, &store, clock)?;
-    let scoring = supervisor.thread("scorer", move || scoring.run());
-    let workers = |name, threads, depth| {
-        Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
-    };
-    let core = Core {
-        store: Arc::clone(&store),
-        priors,
-        summaries,
-        encoders: Arc::new(encoders),
-        scorer,
-        queries: Queries::new(args.queries_max, args.query_bytes_max),
-        catalog,
-        writes,
-        donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
-        manifest_leases: ManifestLeases::new(store.epoch(), key),
-        repeats: Repeats::new(args.leases_max),
-        importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
-        uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
-        summary_importers: workers("summary-import", SUMMARY_UPLOADS_MAX, SUMMARY_UPLOADS_MAX)?,
-        summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
-        finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
-        supervisor: supervisor.clone(),
-        admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
-        metrics,
-        clock,
-        stage: stage.clone(),
-        limits: Limits {
-            message_bytes_max: args.message_bytes_max,
-            prior_bytes_max: args.prior_bytes_max,
-            summary_bytes_max: args.summary_bytes_max,
-            upload_max: Duration::from_millis(args.upload_ms_max),
-            call_max: Duration::from_millis(args.call_ms_max),
-            lease_ttl_ms: args.lease_ttl_ms,
-            query_ttl_ms: args.query_ttl_ms,
-            capacity,
-        },
-        damaged_records,
-    };
-    Ok(Parts {
-        core: Arc::new(core),
-        writer: writer.map_err(AppError::Thread)?,
-        scoring: scoring.map_err(AppError::Thread)?,
-    })
-}
-
-fn scorer(
-    args: &ScoreArgs,
-    store: &Arc<Store>,
-    clock: Clock,
-) -> Result<(Scorer, ScorerWorker), AppError> {
-    let cpu = Cpu::start(args.cpu_threads()).map_err(AppError::Thread)?;
-    let device = Device::open(args.device, cpu)?;
-    let (store, clock_ns) = (Arc::clone(store), move || clock.now_ns());
-    Ok(Scorer::new(args.queue_depth_max, device, store, clock_ns))
-}
-
-struct Data {
-    store: Arc<Store>,
-    priors: Arc<Priors>,
-    summaries: Arc<Summaries>,
-    encoders: Encoders,
-    donors: Opened,
-    /// Records that cannot be read; they are left out.
-    damaged_records: u64,
-}
-
-fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data, AppError> {
-    let (store, report) = Store::open(&args.data_dir)?;
-    let store = Arc::new(store);
-    let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
-    let priors = Arc::new(priors);
-    let (summaries, summaries_loaded) = Summaries::open(Arc::clone(&store), Arc::clone(&priors))?;
-    // With a damaged record it is not known whose files are whose.
-    if priors_loaded.damaged + summaries_loaded.damaged == 0 {
-        let mut blobs = priors_loaded.blobs;
-        blobs.extend(summaries_loaded.blobs);
-        store.remove_unreferenced_blobs(&blobs)?;
-    }
-    let (encoders, encoders_loaded) =
-        Encoders::open(Arc::clone(&store), args.models_dir.as_deref())?;
-    let defaults = Defaults {
-        mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
-        mode_is_given: args.mode.is_some(),
-        gates: args.gates.into(),
-    };
-    let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records = report.damaged
-        + priors_loaded.damaged
-        + summaries_loaded.damaged
-        + encoders_loaded.damaged
-        + donors.loaded.damaged;
-    let writes_lost = report.writes_lost;
-    if writes_lost > 0 || damaged_records > 0 {
-        tracing::error!(
-            writes_lost,
-            damaged_records,
-            "the data folder has been damaged"
-        );
-    }
-    tracing::info!(
-        priors = priors.len(),
-        encoders = encoders_loaded.working,
-        encoders_broken = encoders_loaded.broken,
-        key_summaries = summaries.len(),
-        donors = donors.loaded.donors,
-        namespaces = donors.loaded.namespaces,
-        damaged_records,
-        load_ms = clock.uptime_ms(),
-        "read the data folder"
-    );
-    Ok(Data {
-        store,
-        priors,
-        summaries: Arc::new(summaries),
-        encoders,
-        donors,
-        damaged_records,
-    })
-}
-
-// Lets queued work finish; the writer ends when the last way to it is gone.
-fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>, scoring: std::thread::JoinHandle<()>) {
+// Lets queued work finish.
+fn end(core: Arc<Core>, threads: [std::thread::JoinHandle<()>; 2]) {
     core.importers.stop();
     core.summary_importers.stop();
     core.finders.stop();
     core.scorer.stop();
-    // The supervisor has told of a panic already; nor below.
-    let _ended = scoring.join();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
-        let _ended = writer.join();
-    }
-}
-
-fn mode(mode: ServeMode) -> Mode {
-    match mode {
-        ServeMode::DiscoveryOnly => Mode::DiscoveryOnly,
-        ServeMode::Materialize => Mode::Materialize,
-        ServeMode::Disabled => Mode::Disabled,
+        for thread in threads {
+            // The supervisor has told of a panic already.
+            let _ended = thread.join();
+        }
     }
 }
 

@@ -101,6 +101,48 @@ mod tests {
         path.display().to_string()
     }
 
+    fn online(name: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/online");
+        root.join(name).display().to_string()
+    }
+
+    #[test]
+    fn a_calibration_file_is_kept_as_a_query() {
+        let server = Server::start();
+        let file = online("stats_gpu.pt");
+        let put = ["query", "put", &file, "--query-hash", "q1"];
+        let kept = server.json(&[&put[..], &["--position", "4096"]].concat(), 0);
+        assert_eq!(kept["holds"], "statistics");
+        assert_eq!(kept["layer_ids"], serde_json::json!([0, 1, 2]));
+        assert_eq!(kept["heads"], 4);
+        assert!(kept["expires_unix_ms"].as_u64().unwrap() > 0);
+        let some = ["--position", "4096", "--layers", "0,2", "--ttl-ms", "9000"];
+        let shown = server.check(&[&put[..], &some].concat(), 0);
+        assert!(shown.contains("layers      0,2\n"), "{shown}");
+
+        let refused = |args: &[&str], words: &str| {
+            let output = server.run(&[&put[..], args].concat());
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{error}");
+            assert!(error.contains(words), "{error}");
+        };
+        refused(&[], "need the position of the next token: --position");
+        refused(
+            &["--position", "1", "--pair-layout", "interleaved"],
+            "it says otherwise than --pair-layout",
+        );
+        refused(
+            &["--position", "1", "--layers", "7"],
+            "layer 7 is not in the file",
+        );
+        refused(&["--position", "1", "--layers", "3-1"], "such as 0,4-7");
+        // What the server refuses is not a matter of usage.
+        let far = ["--position", "99999999999"];
+        let output = server.run(&[&put[..], &far].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("query.position: 99999999999, at most"));
+    }
+
     #[test]
     fn a_prior_goes_in_and_manifests_come_out() {
         let server = Server::start();

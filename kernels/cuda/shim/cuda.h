@@ -60,6 +60,9 @@ inline float half_to_float(unsigned short bits) {
     return static_cast<float>(std::bit_cast<_Float16>(bits));
 }
 
-inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+// A device's arithmetic makes one NaN, which is positive; the processor's is negative.
+inline unsigned __float_as_uint(float value) {
+    return std::isnan(value) ? 0x7fffffffu : std::bit_cast<unsigned>(value);
+}
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned min(unsigned left, unsigned right) { return left < right ? left : right; }

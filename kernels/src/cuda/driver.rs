@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PushKernelArg, sys,
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DriverError, LaunchConfig, PinnedHostSlice,
+    PushKernelArg, sys,
 };
 use cudarc::nvrtc::Ptx;
 
@@ -20,11 +21,19 @@ pub struct Driver {
     /// The device's name, such as the vendor's for the model.
     pub name: String,
     pub compute_capability: (i32, i32),
+    /// Where each launch's time is noted, in milliseconds, once somebody wants to know it; every
+    /// launch is then waited for.
+    pub times: Option<Vec<(Kernel, f32)>>,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     /// In the order of [`Kernel::ALL`].
     functions: Vec<CudaFunction>,
+    /// Page-locked memory that small answers are copied to: the device writes it by itself.
+    landing: PinnedHostSlice<u8>,
 }
+
+/// Answers up to this size take the page-locked way.
+const LANDING_BYTES: usize = 1 << 20;
 
 impl Driver {
     /// Opens device `ordinal` and has the driver compile the kernels for it.
@@ -68,11 +77,14 @@ impl Driver {
             .map_err(during("loading the kernels (the driver may be too old)"))?;
         let functions = Kernel::ALL.map(|kernel| module.load_function(kernel.name()));
         let functions: Result<Vec<_>, _> = functions.into_iter().collect();
+        let landing = page_locked(&context, LANDING_BYTES)?;
         Ok(Self {
             name,
             compute_capability: (major, minor),
+            times: None,
             stream: context.default_stream(),
             functions: functions.map_err(during("finding a kernel"))?,
+            landing,
             context,
         })
     }
@@ -124,11 +136,19 @@ impl Device for Driver {
         bytes: &mut [u8],
     ) -> Result<(), CudaError> {
         let view = from.buffer.slice(from.byte..from.byte + bytes.len());
-        let copied = self
-            .stream
-            .memcpy_dtoh(&view, bytes)
-            .and_then(|()| self.stream.synchronize());
-        copied.map_err(during("copying from the device"))
+        let copying = "copying from the device";
+        if bytes.len() > LANDING_BYTES {
+            let copied = self.stream.memcpy_dtoh(&view, bytes);
+            let copied = copied.and_then(|()| self.stream.synchronize());
+            return copied.map_err(during(copying));
+        }
+        let copied = self.stream.memcpy_dtoh(&view, &mut self.landing);
+        // This wait spins; the one inside as_slice would sleep, which costs more than the copy.
+        let copied = copied.and_then(|()| self.stream.synchronize());
+        copied.map_err(during(copying))?;
+        let landed = self.landing.as_slice().map_err(during(copying))?;
+        bytes.copy_from_slice(&landed[..bytes.len()]);
+        Ok(())
     }
 
     fn launch(&mut self, launch: &Launch<'_, CudaSlice<u8>>) -> Result<(), CudaError> {
@@ -150,6 +170,9 @@ impl Device for Driver {
         for number in &numbers {
             builder.arg(number);
         }
+        if self.times.is_some() {
+            builder.record_kernel_launch(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        }
         let (x, y) = launch.grid;
         let config = LaunchConfig {
             grid_dim: (narrow(x), narrow(y), 1),
@@ -158,10 +181,15 @@ impl Device for Driver {
         };
         #[expect(unsafe_code, reason = "the one call that starts a kernel")]
         // SAFETY: the callers pass each kernel the buffers and numbers that it declares, buffers
-        // of the lengths that these numbers say, and none both read and written; the kernels are
-        // run against that under a checker that has a guard page behind each buffer.
+        // of the lengths that these numbers say, and no byte as both read-only and written; the
+        // tests run the same launches under a checker that has a guard page behind each buffer.
         let launched = unsafe { builder.launch(config) };
-        launched.map(|_| ()).map_err(during("launching a kernel"))
+        let events = launched.map_err(during("launching a kernel"))?;
+        if let (Some(times), Some((start, end))) = (&mut self.times, events) {
+            let elapsed = start.elapsed_ms(&end).map_err(during("running a kernel"))?;
+            times.push((launch.kernel, elapsed));
+        }
+        Ok(())
     }
 }
 
@@ -173,6 +201,15 @@ fn driver_is_present() -> bool {
     }
 }
 
+fn page_locked(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedHostSlice<u8>, CudaError> {
+    // Not write-combined, as this side reads it.
+    const FLAGS: u32 = 0;
+    #[expect(unsafe_code, reason = "the memory comes with any content")]
+    // SAFETY: any content is a valid u8, and nobody reads what was not copied there before.
+    let memory = unsafe { context.alloc_pinned_with_flags(bytes, FLAGS) };
+    memory.map_err(during("allocating page-locked memory"))
+}
+
 fn during(doing: &'static str) -> impl FnOnce(DriverError) -> CudaError + Copy {
-    move |source| CudaError::Driver { doing, source }
+    move |error| CudaError::Driver { doing, error }
 }

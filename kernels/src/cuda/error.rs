@@ -16,10 +16,10 @@ pub enum CudaError {
         major: i32,
         minor: i32,
     },
-    #[error("CUDA: {doing}")]
+    #[error("CUDA, {doing}: {error}")]
     Driver {
         doing: &'static str,
-        source: DriverError,
+        error: DriverError,
     },
     #[error("a device holds f16 tables only")]
     TableNotF16,

@@ -33,7 +33,7 @@ use pack::{HeadTile, PackedHeads, PackedRows};
 /// The most rows of a table: as many blocks as a prefix may have.
 pub const ROWS_MAX: usize = 1 << 20;
 /// The most queries of one call.
-pub const QUERIES_MAX: usize = 1024;
+pub const QUERIES_MAX: usize = 64;
 
 /// A device that scores.
 #[derive(Debug)]
@@ -354,7 +354,7 @@ impl<D: Device> Cuda<D> {
         };
         device.launch(&Launch {
             kernel,
-            grid: (rows.div_ceil(ROW_TILE) * count.div_ceil(tile), slices),
+            grid: (slices * count.div_ceil(tile), rows.div_ceil(ROW_TILE)),
             buffers: &[
                 BufferAt {
                     buffer: &*table.buffer,
@@ -414,8 +414,8 @@ impl<B> HeadLaunch<'_, B> {
         device.launch(&Launch {
             kernel,
             grid: (
-                table.rows.div_ceil(packed.block_rows()) * self.queries,
-                packed.parts.len() / 2,
+                packed.parts.len() / 2 * self.queries,
+                table.rows.div_ceil(packed.block_rows()),
             ),
             buffers: &[
                 BufferAt {

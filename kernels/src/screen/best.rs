@@ -13,6 +13,9 @@ pub const FAILURE_PROBABILITY: f64 = 1e-9;
 /// Codes that a thread reads before it looks for more to do.
 const TASK_BYTES: usize = 1 << 20;
 
+/// Rows of the full table that a thread reads before it looks for more to do; one at least.
+const RESCORE_BYTES: usize = 1 << 16;
+
 /// Which blocks are asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
@@ -113,7 +116,7 @@ struct Scored {
 impl Pass<'_> {
     /// Whether so many rows of the full table are to be read that all of them might as well be.
     fn is_hopeless(&self, rows: usize) -> bool {
-        rows > self.wanted.among.len() / 2
+        rows > self.wanted.among.len() * 2
     }
 
     /// `[blocks, queries]`: the products of the codes with each query.
@@ -201,9 +204,14 @@ impl Pass<'_> {
             .iter()
             .map(|&block| Scored { block, score: 0.0 })
             .collect();
-        let tasks = scored.iter_mut().collect();
-        self.cpu.pool.run(tasks, |scored: &mut Scored| {
-            scored.score = self.cpu.row_dot(self.table, scored.block, query);
+        let row_bytes = self.table.bytes() / self.table.rows();
+        let tasks = scored
+            .chunks_mut((RESCORE_BYTES / row_bytes).max(1))
+            .collect();
+        self.cpu.pool.run(tasks, |scored: &mut [Scored]| {
+            for scored in scored {
+                scored.score = self.cpu.row_dot(self.table, scored.block, query);
+            }
         });
         scored
     }
@@ -241,7 +249,7 @@ fn multiply(query: &Products<'_>, codes: &[u8]) -> [i64; ROWS] {
     }
 }
 
-/// The `k` blocks that are best by the screen, in any order.
+/// The `k` blocks that are best by the screen, ascending.
 fn likely(scores: &[f64], first: usize, k: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     if k > 0 && k < order.len() {
@@ -250,6 +258,7 @@ fn likely(scores: &[f64], first: usize, k: usize) -> Vec<usize> {
         });
     }
     order.truncate(k);
+    order.sort_unstable();
     order.into_iter().map(|at| first + at).collect()
 }
 

@@ -194,7 +194,7 @@ impl OwnedScreen {
 const LANES: usize = 16;
 
 vectorized! {
-    fn add_distances(row: &[f32], first: &[f32], sums: &mut [f64], squares: &mut [f64]) -> () {
+    fn add_distances(row: &[f32], first: &[f32], sums: &mut [f64], squares: &mut [f64]) {
         let sums = sums.iter_mut().zip(squares);
         for ((sum, square), (&value, &first)) in sums.zip(row.iter().zip(first)) {
             let distance = f64::from(value) - f64::from(first);
@@ -239,7 +239,7 @@ vectorized! {
 
 vectorized! {
     /// For each ratio times `inverse` one of the two integers beside it, such that it is the mean.
-    fn dithered(ratios: &[f64], inverse: f64, dither: Dither, codes: &mut [u8]) -> () {
+    fn dithered(ratios: &[f64], inverse: f64, dither: Dither, codes: &mut [u8]) {
         /// Added to a number, it leaves the nearest integer in the lowest bits.
         const ALIGN: f64 = (1_u64 << 52) as f64 * 1.5;
         const WHOLE: f64 = (1_u64 << 32) as f64;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::vectors::vectorized;
 use super::{CODE_REACH, CODE_ZERO, GROUP, Screen};
 use crate::score::{ROW_DOT_UNDERFLOW, RowQuery, row_dot_error};
 
@@ -50,64 +51,167 @@ const DITHER_BIAS: f64 = 1.0 / (1_u64 << 31) as f64;
 
 impl IntegerQuery {
     /// `failure_probability` is that of one block's score being above its upper end.
+    ///
+    /// # Panics
+    /// When a span reaches beyond the screen's columns.
     pub(super) fn new(query: &RowQuery, screen: &Screen<'_>, failure_probability: f64) -> Self {
-        let width = screen.channel_scales.len();
-        let largest =
-            scaled(query, screen).fold(0.0_f64, |largest, (_, _, value)| largest.max(value.abs()));
+        let width = screen.width();
+        let largest = query.parts().fold(0.0_f64, |largest, (span, values)| {
+            largest.max(largest_of(values, &screen.channel_scales[span]))
+        });
         let step = largest / f64::from(INTEGER_MAX);
-        let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
         let mut groups = vec![[0; GROUP]; width.div_ceil(GROUP)];
         let mut sums = Sums::default();
-        let mut offset = 0;
-        for (column, raw, value) in scaled(query, screen) {
-            let integer = nearest(value * inverse);
-            groups[column / GROUP][column % GROUP] = integer;
-            offset -= i64::from(CODE_ZERO) * i64::from(integer);
-            let integer = f64::from(integer);
-            let centre = f64::from(raw) * f64::from(screen.channel_centres[column]);
-            sums.query += f64::from(raw) * f64::from(raw);
-            sums.centre += centre;
-            sums.centre_absolute += centre.abs();
-            sums.integers += integer * integer;
-            sums.scaled_absolute += value.abs();
-            sums.rest_absolute += (value - integer * step).abs();
+        for (span, values) in query.parts() {
+            let channels = Channels {
+                centres: &screen.channel_centres[span.clone()],
+                scales: &screen.channel_scales[span.clone()],
+            };
+            let integers = &mut groups.as_flattened_mut()[span];
+            sums.add(&integers_of(values, channels, step, integers));
         }
-        let bound = Bound::new(&sums, step, query.values.len(), failure_probability);
+        let columns = query.values.len();
         Self {
             width,
             runs: runs(query),
             groups,
-            offset,
-            bound,
+            offset: -i64::from(CODE_ZERO) * exact(sums.integers),
+            bound: Bound::new(&sums, step, columns, failure_probability),
         }
     }
 }
 
-/// Sums over the columns of the spans, in f64.
+/// The screen's channels of a span.
+#[derive(Clone, Copy)]
+struct Channels<'a> {
+    centres: &'a [f32],
+    scales: &'a [f32],
+}
+
+/// Sums over columns.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    query: f64,
-    centre: f64,
-    centre_absolute: f64,
-    integers: f64,
-    scaled_absolute: f64,
-    rest_absolute: f64,
+struct Sums<T = f64> {
+    /// The integers: far below 2^53, so exact.
+    integers: T,
+    integer_squares: T,
+    /// What rounding to integers left, without its sign.
+    rests: T,
+    /// The products of values and scales, without their signs.
+    scaled: T,
+    /// The squares of the values.
+    squares: T,
+    /// The products of values and centres, and those without their signs.
+    centre: T,
+    centre_sizes: T,
+}
+
+impl Sums {
+    fn add(&mut self, lanes: &Sums<[f64; LANES]>) {
+        self.integers += lanes.integers.iter().sum::<f64>();
+        self.integer_squares += lanes.integer_squares.iter().sum::<f64>();
+        self.rests += lanes.rests.iter().sum::<f64>();
+        self.scaled += lanes.scaled.iter().sum::<f64>();
+        self.squares += lanes.squares.iter().sum::<f64>();
+        self.centre += lanes.centre.iter().sum::<f64>();
+        self.centre_sizes += lanes.centre_sizes.iter().sum::<f64>();
+    }
+}
+
+/// Columns that the loops below work on together.
+const LANES: usize = 8;
+
+vectorized! {
+    /// The largest product of a value and a scale, without its sign.
+    fn largest_of(values: &[f32], scales: &[f32]) -> f64 {
+        let mut largest = [0.0; LANES];
+        let (values, scales) = (values.as_chunks::<LANES>(), scales.as_chunks::<LANES>());
+        let rest = (padded(values.1), padded(scales.1));
+        for (values, scales) in values.0.iter().zip(scales.0).chain([(&rest.0, &rest.1)]) {
+            for (largest, (&value, &scale)) in largest.iter_mut().zip(values.iter().zip(scales)) {
+                // 24 bits times 24 bits: exact.
+                let size = (f64::from(value) * f64::from(scale)).abs();
+                *largest = if size > *largest { size } else { *largest };
+            }
+        }
+        largest.into_iter().fold(0.0, f64::max)
+    }
+}
+
+vectorized! {
+    /// Makes the products of values and scales integers of this step.
+    fn integers_of(
+        values: &[f32],
+        channels: Channels<'_>,
+        step: f64,
+        integers: &mut [i32],
+    ) -> Sums<[f64; LANES]> {
+        let mut sums = Sums::default();
+        let (whole, rest) = values.as_chunks::<LANES>();
+        let (whole_integers, rest_integers) = integers.as_chunks_mut::<LANES>();
+        let centres = channels.centres.as_chunks::<LANES>();
+        let scales = channels.scales.as_chunks::<LANES>();
+        let channels = centres.0.iter().zip(scales.0);
+        for ((values, integers), (centres, scales)) in whole.iter().zip(whole_integers).zip(channels) {
+            *integers = sums.add_columns(values, centres, scales, step);
+        }
+        let [rest, centres, scales] = [rest, centres.1, scales.1].map(padded);
+        let integers = sums.add_columns(&rest, &centres, &scales, step);
+        rest_integers.copy_from_slice(&integers[..rest_integers.len()]);
+        sums
+    }
+}
+
+impl Sums<[f64; LANES]> {
+    /// Adds the columns, and makes their products of values and scales integers of this step.
+    #[inline(always)]
+    fn add_columns(
+        &mut self,
+        values: &[f32; LANES],
+        centres: &[f32; LANES],
+        scales: &[f32; LANES],
+        step: f64,
+    ) -> [i32; LANES] {
+        let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
+        let mut integers = [0; LANES];
+        for lane in 0..LANES {
+            let value = f64::from(values[lane]);
+            let scaled = value * f64::from(scales[lane]);
+            let centre = value * f64::from(centres[lane]);
+            let integer = nearest(scaled * inverse);
+            let multiple = f64::from(integer);
+            integers[lane] = integer;
+            self.integers[lane] += multiple;
+            self.integer_squares[lane] += multiple * multiple;
+            self.rests[lane] += (scaled - multiple * step).abs();
+            self.scaled[lane] += scaled.abs();
+            self.squares[lane] += value * value;
+            self.centre[lane] += centre;
+            self.centre_sizes[lane] += centre.abs();
+        }
+        integers
+    }
+}
+
+fn padded(rest: &[f32]) -> [f32; LANES] {
+    let mut padded = [0.0; LANES];
+    padded[..rest.len()].copy_from_slice(rest);
+    padded
 }
 
 impl Bound {
     fn new(sums: &Sums, step: f64, columns: usize, failure_probability: f64) -> Self {
-        let norm = sums.query.sqrt() * (1.0 + SLACK);
+        let norm = sums.squares.sqrt() * (1.0 + SLACK);
         let deviations = (-failure_probability.ln() / 2.0).sqrt() * (1.0 + SLACK);
-        let rounding = CODE_REACH * sums.rest_absolute + DITHER_BIAS * sums.scaled_absolute;
+        let rounding = CODE_REACH * sums.rests + DITHER_BIAS * sums.scaled;
         #[expect(clippy::cast_precision_loss, reason = "at most WIDTH_MAX")]
         let underflow = columns as f64 * ROW_DOT_UNDERFLOW;
         Self {
             centre: sums.centre,
             step,
-            chance: deviations * step * sums.integers.sqrt(),
+            chance: deviations * step * sums.integer_squares.sqrt(),
             rounding: rounding * (1.0 + SLACK),
             full_pass: row_dot_error(columns) * norm,
-            constant: SLACK * sums.centre_absolute + underflow,
+            constant: SLACK * sums.centre_sizes + underflow,
             norm_max: f64::from(f32::MAX) / 2.0 / norm,
         }
     }
@@ -131,15 +235,6 @@ impl Bound {
     }
 }
 
-/// Column, value, and value times the channel's scale: 24 bits times 24 bits are exact.
-fn scaled(query: &RowQuery, screen: &Screen<'_>) -> impl Iterator<Item = (usize, f32, f64)> {
-    let columns = query.parts().flat_map(|(span, values)| span.zip(values));
-    columns.map(|(column, &value)| {
-        let scale = screen.channel_scales[column];
-        (column, value, f64::from(value) * f64::from(scale))
-    })
-}
-
 fn runs(query: &RowQuery) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::with_capacity(query.spans.len());
     for span in &query.spans {
@@ -152,7 +247,13 @@ fn runs(query: &RowQuery) -> Vec<Range<usize>> {
     runs
 }
 
-/// The nearest integer, a tie to even, for numbers up to 2^31.
+#[expect(clippy::cast_possible_truncation, reason = "an integer below 2^53")]
+fn exact(integer: f64) -> i64 {
+    integer as i64
+}
+
+/// The nearest integer, a tie to even, for numbers below 2^31.
+#[inline(always)]
 fn nearest(number: f64) -> i32 {
     // Adding it leaves the integer in the lowest bits, without the call that `round` is.
     const ALIGN: f64 = (1_u64 << 52) as f64 * 1.5;

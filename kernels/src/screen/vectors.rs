@@ -4,24 +4,27 @@
 /// and once for what every processor has. Nothing in it is fused or reordered, so all three give
 /// the same bits. What it calls must be `#[inline(always)]` to have a part in this.
 macro_rules! vectorized {
-    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
+    (
+        $(#[$attribute:meta])*
+        fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
+    ) => {
         $(#[$attribute])*
         #[cfg_attr(
             target_arch = "x86_64",
             expect(unsafe_code, reason = "calls what the processor was found to have")
         )]
-        fn $name($($argument: $type),*) -> $result {
+        fn $name($($argument: $type),*) $(-> $result)? {
             #[inline(always)]
-            fn plain($($argument: $type),*) -> $result $body
+            fn plain($($argument: $type),*) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                fn avx512($($argument: $type),*) -> $result {
+                fn avx512($($argument: $type),*) $(-> $result)? {
                     plain($($argument),*)
                 }
                 #[target_feature(enable = "avx2")]
-                fn avx2($($argument: $type),*) -> $result {
+                fn avx2($($argument: $type),*) $(-> $result)? {
                     plain($($argument),*)
                 }
                 if is_x86_feature_detected!("avx512f")

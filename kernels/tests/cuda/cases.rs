@@ -159,32 +159,30 @@ pub(crate) fn check_best<D: Device>(
     wanted: &[(Range<usize>, usize)],
 ) -> Outcome {
     let mut random = Random(seed);
-    // The first query's scores are whole numbers of few values; the second's overflow: to an
-    // infinity, or to both and so to NaN. The third's are all different.
+    // The first query's scores are whole numbers of few values; the second's overflow, to an
+    // infinity or, as its columns are different lanes', to two and so to NaN. The third's are
+    // nearly all different.
+    const WIDTH: usize = 9;
     let elements: Vec<f16> = (0..rows)
         .flat_map(|row| {
-            let few = f16::from_f32((random.uniform() * 9.0).floor() - 4.0);
-            let ends = match row % 7 {
-                0 => [60_000.0, 0.0],
-                1 => [0.0, -60_000.0],
-                2 => [60_000.0, -60_000.0],
-                _ => [random.uniform(), 0.0],
+            let few = (random.uniform() * 9.0).floor() - 4.0;
+            let (high, low) = match row % 7 {
+                0 => (60_000.0, 0.0),
+                1 => (0.0, -60_000.0),
+                2 => (60_000.0, -60_000.0),
+                _ => (random.uniform(), 0.0),
             };
-            let fine = f16::from_f32(random.uniform() - 0.5);
-            [
-                few,
-                f16::from_f32(ends[0]),
-                f16::from_f32(ends[1]),
-                fine,
-                random.element(),
-            ]
+            let (fine, finer) = (random.uniform() - 0.5, random.uniform());
+            let columns: [f32; WIDTH] = [few, high, fine, finer, 0.0, 0.0, 0.0, 0.0, low];
+            columns.map(f16::from_f32)
         })
         .collect();
-    let table = Table::new(Elements::F16(&elements), 5);
+    let table = Table::new(Elements::F16(&elements), WIDTH);
+    let (few, fine) = (0..1, 2..4);
     let queries = [
-        RowQuery::new(vec![0..1], vec![1.0]),
-        RowQuery::new(vec![1..3], vec![f32::MAX; 2]),
-        RowQuery::new(vec![3..5], vec![1.0, 1e-3]),
+        RowQuery::new(vec![few], vec![1.0]),
+        RowQuery::new(vec![1..2, 8..9], vec![f32::MAX; 2]),
+        RowQuery::new(vec![fine], vec![1.0, 1e-3]),
     ];
     let there = cuda.upload(&table).map_err(text)?;
     let borrowed: Vec<&RowQuery> = queries.iter().collect();
@@ -199,6 +197,16 @@ pub(crate) fn check_best<D: Device>(
             })
         })
         .collect();
+    let overflown = scores.plane(Plane::Pooled { query: 1 }).map_err(text)?;
+    let kinds: [fn(f32) -> bool; 4] = [
+        f32::is_nan,
+        f32::is_finite,
+        |score| score == f32::INFINITY,
+        |score| score == f32::NEG_INFINITY,
+    ];
+    for kind in kinds {
+        assert!(overflown.iter().any(|&score| kind(score)), "all kinds");
+    }
     let chosen = scores.best(&selections).map_err(text)?;
     for (selection, chosen) in selections.iter().zip(&chosen) {
         let plane = scores.plane(selection.plane).map_err(text)?;

@@ -1,7 +1,9 @@
 //! The driver: that its absence is an error like any other, and the kernels on a device where
 //! there is one.
 
-use kvatlas_kernels::cuda::{BEST_MAX, BEST_TILE, Chosen, Cuda, CudaError, DeviceChoice};
+use kvatlas_kernels::cuda::{
+    BEST_MAX, BEST_TILE, Chosen, Cuda, CudaError, DeviceChoice, DeviceScales, DeviceTable,
+};
 use kvatlas_kernels::score::{Aggregate, Elements, Table};
 
 use crate::cases::{Heads, Rows, check_best, check_calibrated, check_heads, check_rows};
@@ -23,6 +25,15 @@ fn without_a_driver_there_is_an_error_and_no_panic() {
         Chosen::Cpu(why) => assert!(why.is_some(), "auto says why it is not the device"),
         Chosen::Cuda(cuda) => assert!(!cuda.device.name.is_empty()),
     }
+}
+
+#[test]
+fn one_thread_may_open_a_device_for_another() {
+    fn sent<T: Send>() {}
+    fn shared<T: Send + Sync>() {}
+    sent::<Cuda>();
+    shared::<DeviceTable>();
+    shared::<DeviceScales>();
 }
 
 #[test]
@@ -48,7 +59,7 @@ fn a_device_agrees() {
         queries: 2,
     };
     let width = llama.width * llama.parts;
-    let spans = [0..width];
+    let spans = [0..width / 2, width / 2..width];
     let queries: [&[_]; 5] = [&spans; 5];
     check_rows(
         &mut cuda,

@@ -1,12 +1,16 @@
 //! `kvatlas manifest`: which blocks of a cached prefix a request should read.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
 use kvatlas_client::{BlockSet, Client, Manifest, ManifestQuery, v1};
 use serde_json::json;
 
 use super::{
     error::CliError,
+    input,
     output::{Report, facts, hex, word},
+    query::QueryFileArgs,
 };
 
 /// Columns that lists of blocks are wrapped at.
@@ -26,6 +30,7 @@ Policies:
 Examples:
   kvatlas manifest c1 --k 16
   kvatlas manifest c1 --policy A1R2K13
+  kvatlas manifest c1 --k 16 --algorithm kri-q --query q.safetensors --frame post-rope
   kvatlas manifest unknown --k 8 --fallback-policy recency --total-blocks 128";
 
 #[derive(Debug, Args)]
@@ -40,10 +45,11 @@ pub(super) struct ManifestArgs {
     /// How the blocks are chosen
     #[arg(long, default_value = "", hide_default_value = true)]
     policy: String,
-    /// The stored prior's algorithm; without it, the newest
+    /// kri-q, kri-q-quest or kri-t, scored online against a query; or a stored prior's algorithm.
+    /// Without it, the newest stored prior
     #[arg(long, default_value = "", hide_default_value = true)]
     algorithm: String,
-    /// Look for a prior of this query first
+    /// Look for a prior of this query first; for online scoring, the query that was put under it
     #[arg(long, default_value = "", hide_default_value = true)]
     query_hash: String,
     /// Blocks of the caller's cartridge; without it, as many as the prior has
@@ -65,10 +71,74 @@ pub(super) struct ManifestArgs {
         value_name = "MS"
     )]
     lease_ttl_ms: u32,
+    /// Answer from the stored prior when online scoring cannot serve the request
+    #[arg(long)]
+    allow_fallback: bool,
+    /// Score against this query: see `kvatlas query put --help` for its file
+    #[arg(long, value_name = "FILE")]
+    query: Option<PathBuf>,
+    /// For kri-q, what a block's score is; without it, dot
+    #[arg(long, value_enum)]
+    similarity: Option<SimilarityName>,
+    /// For kri-q and kri-q-quest, how query heads that share a KV head are taken together;
+    /// without it, mean for kri-q and max for kri-q-quest
+    #[arg(long, value_enum)]
+    aggregation: Option<AggregationName>,
+    #[command(flatten)]
+    open: QueryFileArgs,
+    #[command(flatten)]
+    by_tokens: TokensArgs,
+}
+
+/// A query that an encoder makes of tokens.
+#[derive(Debug, Args)]
+struct TokensArgs {
+    /// Score layer 0 against the query of these tokens, the sequence's last ones: a JSON array, in
+    /// a file or - for the standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "encoder",
+        conflicts_with = "query"
+    )]
+    query_tokens: Option<PathBuf>,
+    /// The encoder that makes it, as `kvatlas encoder put` named it
+    #[arg(long, value_name = "NAME", requires = "query_tokens")]
+    encoder: Option<String>,
+    /// Position of the first of the tokens in the sequence
+    #[arg(long, default_value_t = 0, requires = "query_tokens", value_name = "P")]
+    start_position: u64,
+    /// The mean query of the last N positions instead of the last alone
+    #[arg(
+        long,
+        default_value_t = 0,
+        hide_default_value = true,
+        requires = "query_tokens",
+        value_name = "N"
+    )]
+    mean_of_last: u32,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SimilarityName {
+    Dot,
+    Cosine,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AggregationName {
+    Mean,
+    Max,
 }
 
 impl ManifestArgs {
     pub(super) async fn run(self, client: &Client) -> Result<Report, CliError> {
+        let online = match &self.query {
+            Some(path) => Some(self.open.read(path)?.to_wire()),
+            // Of statistics that were put before.
+            None => self.open.position_alone(),
+        };
+        let query_tokens = self.by_tokens.read()?;
         let query = ManifestQuery {
             prefix_hash: self.prefix_hash,
             query_hash: self.query_hash,
@@ -78,16 +148,64 @@ impl ManifestArgs {
             total_blocks: self.total_blocks,
             fallback_policy: self.fallback_policy,
             lease_ttl_ms: self.lease_ttl_ms,
-            ..ManifestQuery::default()
+            allow_fallback: self.allow_fallback,
+            query: online,
+            query_tokens,
+            similarity: match self.similarity {
+                None => v1::Similarity::Unspecified,
+                Some(SimilarityName::Dot) => v1::Similarity::Dot,
+                Some(SimilarityName::Cosine) => v1::Similarity::Cosine,
+            },
+            aggregation: match self.aggregation {
+                None => v1::GroupAggregation::Unspecified,
+                Some(AggregationName::Mean) => v1::GroupAggregation::Mean,
+                Some(AggregationName::Max) => v1::GroupAggregation::Max,
+            },
         };
         match client.get_manifest(&query).await? {
             Some(manifest) => Ok(report(&manifest)),
-            None => Err(CliError::NotFound(format!(
-                "no prior of prefix {:?} matches. `kvatlas prior ls` lists what is stored; \
-                 --fallback-policy recency --total-blocks N answers without one.",
-                query.prefix_hash
-            ))),
+            None => Err(CliError::NotFound(missing(&query))),
         }
+    }
+}
+
+fn missing(query: &ManifestQuery) -> String {
+    let prefix = &query.prefix_hash;
+    if query.query_tokens.is_some() {
+        return format!(
+            "no key summary of prefix {prefix:?}, or no such encoder: `kvatlas summary list` and \
+             `kvatlas encoder list` show what there is."
+        );
+    }
+    if query.algorithm.starts_with("kri-q") || query.algorithm == "kri-t" {
+        return format!(
+            "neither a key summary of prefix {prefix:?} nor a prior to fall back on: `kvatlas \
+             summary list` and `kvatlas prior ls` show what is stored."
+        );
+    }
+    format!(
+        "no prior of prefix {prefix:?} matches. `kvatlas prior ls` lists what is stored; \
+         --fallback-policy recency --total-blocks N answers without one."
+    )
+}
+
+impl TokensArgs {
+    fn read(self) -> Result<Option<v1::QueryTokens>, CliError> {
+        let Self {
+            query_tokens,
+            encoder,
+            start_position,
+            mean_of_last,
+        } = self;
+        let (Some(path), Some(encoder)) = (query_tokens, encoder) else {
+            return Ok(None);
+        };
+        Ok(Some(v1::QueryTokens {
+            tokens: input::tokens(&path)?.packed(),
+            start_position,
+            mean_of_last,
+            encoder,
+        }))
     }
 }
 

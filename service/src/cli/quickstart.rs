@@ -16,6 +16,7 @@ use crate::{
 mod corpus;
 mod donors;
 mod manifests;
+mod online;
 mod try_it;
 
 /// A tour is no race: a slow machine gets to its end too.
@@ -77,6 +78,7 @@ async fn tour(server: &RunningServer, folder: &TempDir, exit: bool) -> Result<()
         server.http_address()
     ))?;
     manifests::show(&client).await?;
+    online::show(&client).await?;
     let prompts = corpus::read()?;
     let namespace_id = donors::show(&client, &prompts).await?;
     if exit {

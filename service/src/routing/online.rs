@@ -80,13 +80,13 @@ pub fn prepare(
         budget,
         fallback: _,
     } = Request::check(query)?;
-    let algorithm = ask.algorithm.name();
     let summary = sources.summaries.find(query.prefix_hash);
     if policy.needs() == Needs::Positions {
         // No scores are needed; the summary can say how many blocks there are.
         return by_positions(sources.priors, query, summary.as_deref()).map(Prepared::Answered);
     }
-    let Some(source) = source(sources, query, ask.query, ask.position, ask.tokens, now_ms)? else {
+    let algorithm = ask.algorithm;
+    let Some(source) = source(sources, query.query_hash, ask, now_ms)? else {
         let manifest = stored_instead(sources.priors, query, Reason::QueryUnknown)?;
         return Ok(Prepared::Answered(manifest));
     };
@@ -97,11 +97,11 @@ pub fn prepare(
     let task = Task {
         summary: Arc::clone(&summary),
         query: source,
-        algorithm: ask.algorithm,
+        algorithm,
         want: want(&policy, budget, (total, summary.shape.blocks)),
     };
     let choice = Choice {
-        algorithm,
+        algorithm: algorithm.name(),
         policy,
         budget,
         total_blocks: query.total_blocks,
@@ -192,7 +192,7 @@ impl ScoreError {
                 | PlanError::GroupMeans { .. } => false,
             },
             Self::Encoder(error) => match error {
-                EncoderError::Layer | EncoderError::Changed | EncoderError::NotFinite => true,
+                EncoderError::Layer | EncoderError::Changed | EncoderError::OutOfBounds => true,
                 EncoderError::Tokens { .. }
                 | EncoderError::Vocabulary { .. }
                 | EncoderError::MeanOfLast { .. }
@@ -211,13 +211,17 @@ impl ScoreError {
 /// `None` where nothing is kept under the request's query_hash.
 fn source(
     sources: &Sources<'_>,
-    query: &ManifestQuery<'_>,
-    given: Option<OnlineQuery>,
-    position: Option<u64>,
-    tokens: Option<TokensAsk>,
+    query_hash: &str,
+    ask: Ask,
     now_ms: u64,
 ) -> Result<Option<QuerySource>, ManifestError> {
-    if let Some(query) = given {
+    let Ask {
+        algorithm: _,
+        query,
+        position,
+        tokens,
+    } = ask;
+    if let Some(query) = query {
         return Ok(Some(QuerySource::Given {
             query: Arc::new(query),
             position: None,
@@ -241,10 +245,10 @@ fn source(
             mean_of_last,
         }));
     }
-    if query.query_hash.is_empty() {
+    if query_hash.is_empty() {
         return Err(ManifestError::QueryMissing);
     }
-    let kept = sources.queries.find(query.query_hash, now_ms);
+    let kept = sources.queries.find(query_hash, now_ms);
     Ok(kept.map(|query| QuerySource::Given { query, position }))
 }
 

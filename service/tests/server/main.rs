@@ -10,6 +10,8 @@ mod crash;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod encoders;
+#[cfg(test)]
 mod grpcurl;
 #[cfg(test)]
 mod http_port;

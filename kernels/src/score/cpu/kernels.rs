@@ -8,27 +8,29 @@
 /// Rows that are worked on at once: as many streams from memory, and one load of the query for all.
 pub(super) const ROWS: usize = 4;
 
-/// 64-byte lines that a plain read loads at once.
-pub(super) const LINES: usize = 8;
-
 /// The kernels of one instruction set; takes the attributes that enable it.
 macro_rules! kernels {
     ($(#[$feature:meta])*) => {
         $crate::score::cpu::kernels::kernels_of! {
-            half::f16, load_f16, tile_f16, heads_f16, $(#[$feature])*
+            half::f16, load_f16, [tile_f16, part_f16, heads_f16], $(#[$feature])*
         }
         $crate::score::cpu::kernels::kernels_of! {
-            f32, load, tile_f32, heads_f32, $(#[$feature])*
+            f32, load, [tile_f32, part_f32, heads_f32], $(#[$feature])*
         }
 
-        /// The exclusive or of all words, read in order by the widest loads.
+        /// The exclusive or of all words, read by the widest loads in as many streams as the
+        /// kernels read.
         $(#[$feature])*
         pub(super) fn read(lines: &[[u8; 64]]) -> u64 {
-            let (groups, rest) = lines.as_chunks::<{ $crate::score::cpu::kernels::LINES }>();
-            let mut sums = [no_words(); $crate::score::cpu::kernels::LINES];
-            for group in groups {
-                for (sum, line) in sums.iter_mut().zip(group) {
-                    *sum = xor(*sum, load_words(line));
+            use $crate::score::cpu::kernels::ROWS;
+            let length = lines.len() / ROWS;
+            let (streams, rest) = lines.split_at(length * ROWS);
+            let mut sums = [no_words(); ROWS];
+            for line in 0..length {
+                for stream in 0..ROWS {
+                    let line = &streams[stream * length..][..length][line];
+                    $crate::score::cpu::kernels::prefetch(line);
+                    sums[stream] = xor(sums[stream], load_words(line));
                 }
             }
             for line in rest {
@@ -46,30 +48,47 @@ pub(super) use kernels;
 
 /// The kernels over tables of one element.
 macro_rules! kernels_of {
-    ($element:ty, $load:ident, $tile:ident, $heads:ident, $(#[$feature:meta])*) => {
+    ($element:ty, $load:ident, [$tile:ident, $part:ident, $heads:ident], $(#[$feature:meta])*) => {
         /// The products of `R` rows with the query, over the few columns of a tile.
         $(#[$feature])*
         pub(super) fn $tile<const R: usize>(rows: [&[$element]; R], query: &[f32]) -> [f32; R] {
-            let columns = query.len();
-            let chunks = columns / LANES;
-            let query = query.as_chunks::<LANES>();
-            let mut sums = [[zero(); CHAINS]; R];
-            for first in (0..chunks).step_by(CHAINS) {
-                for chain in 0..CHAINS.min(chunks - first) {
-                    let query = load(&query.0[first + chain]);
+            const STRIDE: usize = CHAINS * LANES;
+
+            #[inline]
+            $(#[$feature])*
+            fn add<const R: usize>(
+                sums: &mut [[Floats; CHAINS]; R],
+                rows: [&[$element; STRIDE]; R],
+                query: &[f32; STRIDE],
+            ) {
+                for chain in 0..CHAINS {
+                    let query = load(&query.as_chunks().0[chain]);
                     for row in 0..R {
-                        let cells = &rows[row][..columns].as_chunks::<LANES>().0[first + chain];
-                        sums[row][chain] = mul_add($load(cells), query, sums[row][chain]);
+                        let cells = $load(&rows[row].as_chunks().0[chain]);
+                        sums[row][chain] = mul_add(cells, query, sums[row][chain]);
                     }
                 }
             }
-            if !query.1.is_empty() {
-                let query = load(&$crate::score::cpu::kernels::padded(query.1));
-                for row in 0..R {
-                    let cells = rows[row][..columns].as_chunks::<LANES>().1;
-                    let cells = $load(&$crate::score::cpu::kernels::padded(cells));
-                    sums[row][0] = mul_add(cells, query, sums[row][0]);
+
+            let mut sums = [[zero(); CHAINS]; R];
+            let (whole, rest) = query.as_chunks::<STRIDE>();
+            let mut cells = [&[][..]; R];
+            for row in 0..R {
+                cells[row] = &rows[row].as_chunks::<STRIDE>().0[..whole.len()];
+            }
+            for (index, query) in whole.iter().enumerate() {
+                let strides = std::array::from_fn(|row| &cells[row][index]);
+                for stride in strides {
+                    $crate::score::cpu::kernels::prefetch(stride);
                 }
+                add(&mut sums, strides, query);
+            }
+            if !rest.is_empty() {
+                let query = $crate::score::cpu::kernels::padded(rest);
+                let cells = rows.map(|row| {
+                    $crate::score::cpu::kernels::padded(&row[whole.len() * STRIDE..])
+                });
+                add(&mut sums, cells.each_ref(), &query);
             }
             let mut totals = [zero(); $crate::score::cpu::kernels::ROWS];
             for row in 0..R {
@@ -79,6 +98,61 @@ macro_rules! kernels_of {
             std::array::from_fn(|row| totals[row])
         }
 
+        /// The products of one part of `R` rows with `H` heads, into each row's place.
+        #[inline]
+        $(#[$feature])*
+        fn $part<const R: usize, const H: usize>(
+            rows: [&[$element]; R],
+            heads: &[f32],
+            dots: &mut [&mut [f32]; R],
+            at: usize,
+        ) {
+            let width = rows[0].len();
+            let chunks = width / LANES;
+            let mut cells = [&[][..]; R];
+            for row in 0..R {
+                cells[row] = &rows[row].as_chunks::<LANES>().0[..chunks];
+            }
+            let mut queries = [&[][..]; H];
+            for head in 0..H {
+                queries[head] = &heads[head * width..].as_chunks::<LANES>().0[..chunks];
+            }
+            let mut sums = [[zero(); $crate::score::cpu::kernels::ROWS]; H];
+            for index in 0..chunks {
+                let mut loaded = [zero(); R];
+                for row in 0..R {
+                    let chunk = &cells[row][index];
+                    if index * size_of_val(chunk) % 64 == 0 {
+                        $crate::score::cpu::kernels::prefetch(chunk);
+                    }
+                    loaded[row] = $load(chunk);
+                }
+                for head in 0..H {
+                    let query = load(&queries[head][index]);
+                    for row in 0..R {
+                        sums[head][row] = mul_add(loaded[row], query, sums[head][row]);
+                    }
+                }
+            }
+            if chunks * LANES < width {
+                for head in 0..H {
+                    let rest = &heads[head * width..][chunks * LANES..width];
+                    let query = load(&$crate::score::cpu::kernels::padded(rest));
+                    for row in 0..R {
+                        let rest = &rows[row][chunks * LANES..];
+                        let rest = $load(&$crate::score::cpu::kernels::padded(rest));
+                        sums[head][row] = mul_add(rest, query, sums[head][row]);
+                    }
+                }
+            }
+            for head in 0..H {
+                let products = lane_sums(sums[head]);
+                for row in 0..R {
+                    dots[row][at + head] = products[row];
+                }
+            }
+        }
+
         /// The products of `R` rows with all query heads, part by part.
         $(#[$feature])*
         pub(super) fn $heads<const R: usize>(
@@ -86,50 +160,6 @@ macro_rules! kernels_of {
             query: &$crate::score::HeadQuery,
             mut dots: [&mut [f32]; R],
         ) {
-            /// The products of one part of `R` rows with `H` heads, into each row's place.
-            #[inline]
-            $(#[$feature])*
-            fn part<const R: usize, const H: usize>(
-                rows: [&[$element]; R],
-                heads: &[f32],
-                dots: &mut [&mut [f32]; R],
-                at: usize,
-            ) {
-                let width = rows[0].len();
-                let chunks = width / LANES;
-                let mut sums = [[zero(); $crate::score::cpu::kernels::ROWS]; H];
-                for index in 0..chunks {
-                    let mut cells = [zero(); R];
-                    for row in 0..R {
-                        cells[row] = $load(&rows[row][..width].as_chunks::<LANES>().0[index]);
-                    }
-                    for head in 0..H {
-                        let query = &heads[head * width..][..width];
-                        let query = load(&query.as_chunks::<LANES>().0[index]);
-                        for row in 0..R {
-                            sums[head][row] = mul_add(cells[row], query, sums[head][row]);
-                        }
-                    }
-                }
-                if chunks * LANES < width {
-                    for head in 0..H {
-                        let query = heads[head * width..][..width].as_chunks::<LANES>().1;
-                        let query = load(&$crate::score::cpu::kernels::padded(query));
-                        for row in 0..R {
-                            let cells = rows[row].as_chunks::<LANES>().1;
-                            let cells = $load(&$crate::score::cpu::kernels::padded(cells));
-                            sums[head][row] = mul_add(cells, query, sums[head][row]);
-                        }
-                    }
-                }
-                for head in 0..H {
-                    let products = lane_sums(sums[head]);
-                    for row in 0..R {
-                        dots[row][at + head] = products[row];
-                    }
-                }
-            }
-
             let (width, group) = (query.width, query.group);
             for (index, &start) in query.starts.iter().enumerate() {
                 let mut parts = rows;
@@ -140,10 +170,10 @@ macro_rules! kernels_of {
                 while at < end {
                     let heads = &query.values[at * width..end * width];
                     match end - at {
-                        1 => part::<R, 1>(parts, heads, &mut dots, at),
-                        2 => part::<R, 2>(parts, heads, &mut dots, at),
-                        3 => part::<R, 3>(parts, heads, &mut dots, at),
-                        _ => part::<R, 4>(parts, heads, &mut dots, at),
+                        1 => $part::<R, 1>(parts, heads, &mut dots, at),
+                        2 => $part::<R, 2>(parts, heads, &mut dots, at),
+                        3 => $part::<R, 3>(parts, heads, &mut dots, at),
+                        _ => $part::<R, 4>(parts, heads, &mut dots, at),
                     }
                     at += 4;
                 }
@@ -159,3 +189,25 @@ pub(super) fn padded<T: Copy + Default, const LANES: usize>(rest: &[T]) -> [T; L
     padded[..rest.len()].copy_from_slice(rest);
     padded
 }
+
+/// How far ahead of the work memory is asked for; twice or half of it makes little difference.
+#[cfg(target_arch = "x86_64")]
+const PREFETCH_BYTES: usize = 1024;
+
+/// Asks for memory ahead of this place in its stream: the processor guesses too, but only up to the
+/// end of a page.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[expect(unsafe_code, reason = "a hint that takes a pointer")]
+pub(super) fn prefetch<T>(from: &T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in (0..size_of_val(from)).step_by(64) {
+        let ahead = std::ptr::from_ref(from).wrapping_byte_add(PREFETCH_BYTES + line);
+        // SAFETY: SSE is a part of x86-64, and a hint reads nothing, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
+    }
+}
+
+/// Elsewhere there is no stable hint.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn prefetch<T>(_from: &T) {}

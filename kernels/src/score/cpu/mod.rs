@@ -22,7 +22,7 @@ pub use simd::Level;
 use super::{Elements, HeadQuery, RowQuery, Table};
 use kernels::{ROWS, padded};
 use pool::Pool;
-use rows::Rows;
+use rows::{PANEL_ROWS, Rows};
 use simd::{Element, Simd};
 
 /// Memory that a thread reads before it looks for more to do.
@@ -76,8 +76,12 @@ impl Cpu {
     /// table does not have.
     pub fn row_dots(&self, table: &Table<'_>, queries: &[&RowQuery], scores: &mut [f32]) {
         match table.elements {
-            Elements::F16(cells) => self.row_dots_of(&Rows::new(cells, table), queries, scores),
-            Elements::F32(cells) => self.row_dots_of(&Rows::new(cells, table), queries, scores),
+            Elements::F16(cells) => {
+                self.row_dots_of(&Rows::new(self.simd, cells, table.width), queries, scores);
+            }
+            Elements::F32(cells) => {
+                self.row_dots_of(&Rows::new(self.simd, cells, table.width), queries, scores);
+            }
         }
     }
 
@@ -87,11 +91,16 @@ impl Cpu {
     /// When the table has no such row, or not the query's columns.
     #[must_use]
     pub fn row_dot(&self, table: &Table<'_>, row: usize, query: &RowQuery) -> f32 {
-        let [score] = match table.elements {
-            Elements::F16(cells) => Rows::new(cells, table).dots(self.simd, [row], query),
-            Elements::F32(cells) => Rows::new(cells, table).dots(self.simd, [row], query),
-        };
-        score
+        let mut score = [0.0];
+        match table.elements {
+            Elements::F16(cells) => {
+                Rows::new(self.simd, cells, table.width).dots(row, query, &mut score);
+            }
+            Elements::F32(cells) => {
+                Rows::new(self.simd, cells, table.width).dots(row, query, &mut score);
+            }
+        }
+        score[0]
     }
 
     /// `dots[row][head]`: the product of each query head with its part of each row. A product has
@@ -102,8 +111,12 @@ impl Cpu {
     /// not one for each dot and column, or it names columns that the table does not have.
     pub fn head_dots(&self, table: &Table<'_>, query: &HeadQuery, dots: &mut [f32]) {
         match table.elements {
-            Elements::F16(cells) => self.head_dots_of(&Rows::new(cells, table), query, dots),
-            Elements::F32(cells) => self.head_dots_of(&Rows::new(cells, table), query, dots),
+            Elements::F16(cells) => {
+                self.head_dots_of(&Rows::new(self.simd, cells, table.width), query, dots);
+            }
+            Elements::F32(cells) => {
+                self.head_dots_of(&Rows::new(self.simd, cells, table.width), query, dots);
+            }
         }
     }
 
@@ -144,18 +157,11 @@ impl Cpu {
         let tasks: Vec<(usize, Vec<&mut [f32]>)> = tasks.collect();
         self.pool.run(tasks, |(first, mut scores)| {
             let count = scores.first().map_or(0, |scores| scores.len());
-            for (group, row) in (first..first + count).step_by(ROWS).enumerate() {
+            for at in (0..count).step_by(PANEL_ROWS) {
                 // All queries, while the rows are in a cache.
                 for (query, scores) in queries.iter().zip(&mut scores) {
-                    let (groups, rest) = scores.as_chunks_mut::<ROWS>();
-                    if let Some(scores) = groups.get_mut(group) {
-                        *scores =
-                            rows.dots(self.simd, std::array::from_fn(|next| row + next), query);
-                    } else {
-                        for (next, score) in rest.iter_mut().enumerate() {
-                            [*score] = rows.dots(self.simd, [row + next], query);
-                        }
-                    }
+                    let scores = &mut scores[at..count.min(at + PANEL_ROWS)];
+                    rows.dots(first + at, query, scores);
                 }
             }
         });

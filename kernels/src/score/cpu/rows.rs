@@ -1,9 +1,11 @@
 //! One dot product a row, and how far it may be off.
 
+use std::ops::Range;
+
 use super::kernels::ROWS;
 use super::simd::{Element, Simd};
 use super::{TASK_BYTES, narrow};
-use crate::score::{RowQuery, Table};
+use crate::score::RowQuery;
 
 /// Columns whose products are added in f32; the sums of tiles are added in f64.
 const TILE: usize = 1024;
@@ -14,16 +16,16 @@ const CHAINS_MIN: usize = 16;
 /// Additions that bring the chains of a tile together, at the level with the most chains.
 const CHAIN_SUMS_MAX: usize = 5;
 
-/// The rows of a table of one element.
+/// The rows of a table of one element, with the instructions to multiply them.
 pub(super) struct Rows<'a, E> {
+    simd: Simd,
     cells: &'a [E],
     width: usize,
 }
 
 impl<'a, E: Element> Rows<'a, E> {
-    pub(super) fn new(cells: &'a [E], table: &Table<'_>) -> Self {
-        let width = table.width;
-        Self { cells, width }
+    pub(super) fn new(simd: Simd, cells: &'a [E], width: usize) -> Self {
+        Self { simd, cells, width }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -34,39 +36,58 @@ impl<'a, E: Element> Rows<'a, E> {
         &self.cells[row * self.width..(row + 1) * self.width]
     }
 
-    /// Rows that make a task, a multiple of [`ROWS`].
+    /// Rows that make a task, a multiple of [`PANEL_ROWS`].
     pub(super) fn in_a_task(&self) -> usize {
         let rows = TASK_BYTES / (self.width * size_of::<E>());
-        rows.next_multiple_of(ROWS).max(ROWS)
+        rows.next_multiple_of(PANEL_ROWS).max(PANEL_ROWS)
     }
 
-    /// The products of `R` rows with the query.
+    /// The products of consecutive rows, `first` and as many as there are scores, with the query.
     ///
-    /// Whatever `R` is, a row's product has the same bits: the same tiles, the same chains in each,
-    /// the same order of their sums.
+    /// Whatever their number, a row's product has the same bits: the same tiles, the same chains in
+    /// each, the same order of their sums.
     ///
     /// # Panics
     /// When there are no such rows or columns.
-    pub(super) fn dots<const R: usize>(
-        &self,
-        simd: Simd,
-        rows: [usize; R],
-        query: &RowQuery,
-    ) -> [f32; R] {
-        let rows = rows.map(|row| self.at(row));
-        let mut sums = [0.0_f64; R];
-        for (span, values) in query.parts() {
-            for (start, values) in span.step_by(TILE).zip(values.chunks(TILE)) {
-                let tiles = rows.map(|row| &row[start..start + values.len()]);
-                let products = E::tile(simd, tiles, values);
-                for (sum, product) in sums.iter_mut().zip(products) {
-                    *sum += f64::from(product);
+    pub(super) fn dots(&self, first: usize, query: &RowQuery, scores: &mut [f32]) {
+        for (first, scores) in (first..)
+            .step_by(PANEL_ROWS)
+            .zip(scores.chunks_mut(PANEL_ROWS))
+        {
+            // Tile by tile, so that the query's is read from the nearest cache for all rows.
+            let mut sums = [0.0_f64; PANEL_ROWS];
+            let sums = &mut sums[..scores.len()];
+            for (span, values) in query.parts() {
+                for (start, values) in span.step_by(TILE).zip(values.chunks(TILE)) {
+                    let columns = start..start + values.len();
+                    self.add_tile(first, columns, values, sums);
                 }
             }
+            for (score, &sum) in scores.iter_mut().zip(&*sums) {
+                *score = narrow(sum);
+            }
         }
-        sums.map(narrow)
+    }
+
+    fn add_tile(&self, first: usize, columns: Range<usize>, query: &[f32], sums: &mut [f64]) {
+        let (groups, rest) = sums.as_chunks_mut::<ROWS>();
+        let rest_first = first + groups.len() * ROWS;
+        for (first, sums) in (first..).step_by(ROWS).zip(groups) {
+            let tiles = std::array::from_fn(|next| &self.at(first + next)[columns.clone()]);
+            let products: [f32; ROWS] = E::tile(self.simd, tiles, query);
+            for (sum, product) in sums.iter_mut().zip(products) {
+                *sum += f64::from(product);
+            }
+        }
+        for (row, sum) in (rest_first..).zip(rest) {
+            let [product] = E::tile(self.simd, [&self.at(row)[columns.clone()]], query);
+            *sum += f64::from(product);
+        }
     }
 }
+
+/// Rows that are multiplied with a tile of the query before the next one.
+pub(super) const PANEL_ROWS: usize = 8;
 
 /// Bounds the rounding of a row's product, at every level, relative to the norms of its factors:
 /// `|computed - exact| <= row_dot_error(width) |q| |k| + width ROW_DOT_UNDERFLOW`, for a query with

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use super::GROUP;
 use super::query::IntegerQuery;
+#[cfg(target_arch = "x86_64")]
+use super::vectors::vectorized;
 use crate::score::Level;
 
 /// Rows that are multiplied together, so that the query is read once for all of them.
@@ -117,15 +119,15 @@ impl Instructions {
 
 impl<'a> Products<'a> {
     pub(super) fn new(instructions: Instructions, query: &'a IntegerQuery) -> Self {
-        let groups = query.groups.iter();
+        let groups = &query.groups[..];
         let form = match instructions.0 {
             Way::Scalar => Form::Scalar,
             #[cfg(target_arch = "x86_64")]
-            Way::Avx2 => Form::Avx2(groups.map(words).collect()),
+            Way::Avx2 => Form::Avx2(words(groups)),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512 => Form::Avx512(groups.map(words).collect()),
+            Way::Avx512 => Form::Avx512(words(groups)),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512Vnni => Form::Avx512Vnni(groups.map(bytes).collect()),
+            Way::Avx512Vnni => Form::Avx512Vnni(bytes(groups)),
         };
         Self { query, form }
     }
@@ -194,26 +196,61 @@ fn groups_scalar(codes: &[Codes], integers: &[[i32; GROUP]]) -> i64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn words(integers: &[i32; GROUP]) -> Words {
-    let low = integers.map(|integer| lowest(integer, WORD_BITS));
-    let high = std::array::from_fn(|at| (integers[at] - low[at]) >> WORD_BITS);
-    [low, high].map(|word| word.map(|word| i16::try_from(word).expect("at most 15 bits")))
+vectorized! {
+    fn words(groups: &[[i32; GROUP]]) -> Vec<Words> {
+        let mut all = vec![[[0; GROUP]; 2]; groups.len()];
+        for (words, integers) in all.iter_mut().zip(groups) {
+            for (column, &integer) in integers.iter().enumerate() {
+                let low = lowest(integer, WORD_BITS);
+                words[0][column] = word(low);
+                words[1][column] = word((integer - low) >> WORD_BITS);
+            }
+        }
+        all
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn bytes(integers: &[i32; GROUP]) -> Bytes {
-    let low = integers.map(|integer| lowest(integer, 8));
-    let rest: [i32; GROUP] = std::array::from_fn(|at| (integers[at] - low[at]) >> 8);
-    let middle = rest.map(|rest| lowest(rest, 8));
-    let high = std::array::from_fn(|at| (rest[at] - middle[at]) >> 8);
-    [low, middle, high].map(|digit| digit.map(|digit| i8::try_from(digit).expect("at most 8 bits")))
+vectorized! {
+    fn bytes(groups: &[[i32; GROUP]]) -> Vec<Bytes> {
+        let mut all = vec![[[0; GROUP]; 3]; groups.len()];
+        for (bytes, integers) in all.iter_mut().zip(groups) {
+            for (column, &integer) in integers.iter().enumerate() {
+                let low = lowest(integer, u8::BITS);
+                let rest = (integer - low) >> u8::BITS;
+                let middle = lowest(rest, u8::BITS);
+                bytes[0][column] = byte(low);
+                bytes[1][column] = byte(middle);
+                bytes[2][column] = byte((rest - middle) >> u8::BITS);
+            }
+        }
+        all
+    }
 }
 
 /// The number's lowest bits as a signed digit.
 #[cfg(target_arch = "x86_64")]
+#[inline(always)]
 fn lowest(number: i32, bits: u32) -> i32 {
     let unused = i32::BITS - bits;
     number << unused >> unused
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a digit of at most 15 bits"
+)]
+fn word(digit: i32) -> i16 {
+    digit as i16
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a digit of at most 8 bits")]
+fn byte(digit: i32) -> i8 {
+    digit as i8
 }
 
 /// The last few codes of a row, with zeros up to a whole group.

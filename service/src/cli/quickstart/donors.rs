@@ -27,7 +27,7 @@ pub(super) async fn show(client: &Client, prompts: &Prompts) -> Result<String, C
     let namespace_id = register(client, prompts, &namespace).await?;
     let subject = prompts.subject().map_or("", |subject| subject.id.as_str());
     heading(
-        4,
+        5,
         "Look-ups: whose cached prompt can this new one borrow from?",
         &format!("New prompts made from donor {subject}. Discovery only: a full search, no lease."),
     )?;
@@ -40,7 +40,7 @@ pub(super) async fn show(client: &Client, prompts: &Prompts) -> Result<String, C
 ",
     )?;
     heading(
-        5,
+        6,
         "A lease: the right to load what was found, until a deadline",
         "kvatlas mode --namespace NS materialize, then donor find, lease validate, lease release",
     )?;
@@ -105,7 +105,7 @@ async fn register(
         namespace_id = answer?.namespace_id;
     }
     heading(
-        3,
+        4,
         "Donors: prompts whose KV lies in some engine",
         &format!(
             "{} prompts of {} tokens (presidents on the state of the union) are on disk and \

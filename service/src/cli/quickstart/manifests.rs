@@ -133,7 +133,10 @@ async fn put_priors(client: &Client) -> Result<Table, CliError> {
     Ok(table)
 }
 
-async fn ask(client: &Client, query: &ManifestQuery) -> Result<(Manifest, String), CliError> {
+pub(super) async fn ask(
+    client: &Client,
+    query: &ManifestQuery,
+) -> Result<(Manifest, String), CliError> {
     let mut times = Vec::with_capacity(REPEATS);
     let mut answer = None;
     for _ in 0..REPEATS {
@@ -145,14 +148,14 @@ async fn ask(client: &Client, query: &ManifestQuery) -> Result<(Manifest, String
     Ok((answer.ok_or_else(unknown)?, median(times)))
 }
 
-fn note(manifest: &Manifest) -> String {
+pub(super) fn note(manifest: &Manifest) -> String {
     match reason_word(manifest.reason).as_str() {
         "" => word(manifest.provenance.as_str_name(), "MANIFEST_PROVENANCE_"),
         reason => reason.to_owned(),
     }
 }
 
-fn blocks(manifest: &Manifest) -> String {
+pub(super) fn blocks(manifest: &Manifest) -> String {
     match &manifest.blocks {
         BlockSet::Uniform(blocks) => shortened(blocks, BLOCKS_COLUMNS),
         BlockSet::PerHead(heads) => {

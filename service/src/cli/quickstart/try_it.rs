@@ -39,6 +39,7 @@ Now try it yourself; Ctrl-C ends the server and removes its folder.
   kvatlas --address {address} status
   kvatlas --address {address} prior ls
   kvatlas --address {address} manifest scores --k 16 --policy A1R2K13
+  kvatlas --address {address} summary show needle
 
   grpcurl -plaintext {address} list
   grpcurl -plaintext {address} describe kvatlas.v1.Donors.FindDonor

@@ -13,6 +13,8 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 pub const HIDDEN_SIZE_MAX: u32 = 1 << 16;
 pub const HEADS_MAX: u32 = 1 << 10;
 pub const HEAD_DIM_MAX: u32 = 1 << 10;
+/// Elements of all query heads.
+pub const QUERY_SIZE_MAX: u32 = 1 << 17;
 pub const VOCABULARY_MAX: u32 = 1 << 23;
 const POSITIONS_MAX: f64 = 1e9;
 const THETA_MAX: f64 = 1e15;
@@ -158,12 +160,20 @@ impl ModelConfig {
             &kv_heads,
             &format_args!("a divisor of the {heads} query heads"),
         )?;
+        let head_dim = head_dim(&raw, architecture, hidden_size, heads)?;
+        let size = heads * head_dim;
+        check(
+            size <= QUERY_SIZE_MAX,
+            "head_dim",
+            &head_dim,
+            &format_args!("at most {QUERY_SIZE_MAX} channels over {heads} heads"),
+        )?;
         Ok(Self {
             architecture,
             hidden_size,
             heads,
             kv_heads,
-            head_dim: head_dim(&raw, architecture, hidden_size, heads)?,
+            head_dim,
             vocabulary_size: count("vocab_size", raw.vocab_size, VOCABULARY_MAX)?,
             norm_epsilon: within("rms_norm_eps", raw.rms_norm_eps.unwrap_or(1e-6), 0.0, 1.0)?,
             query_bias: match architecture {

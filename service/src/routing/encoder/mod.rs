@@ -21,7 +21,7 @@ use self::rope::{Rope, Rotation};
 pub use self::weights::ModelError;
 use self::weights::Weights;
 use super::frame::{KeyFrame, PairLayout, RopeFrame};
-use super::query::QueryVectors;
+use super::query::{ELEMENT_MAX, QueryVectors};
 
 pub const TOKENS_MAX: usize = 4096;
 /// Positions that a mean is taken over.
@@ -71,8 +71,8 @@ pub enum EncoderError {
     AttentionScaling { found: f32, wanted: f32 },
     #[error("the encoder's files have changed since it was put: put it again")]
     Changed,
-    #[error("the encoder's weights give a query that is not finite")]
-    NotFinite,
+    #[error("the encoder's weights give a query with a channel beyond {ELEMENT_MAX}")]
+    OutOfBounds,
 }
 
 impl EncoderError {
@@ -91,7 +91,7 @@ impl EncoderError {
             | Self::Frequency { .. }
             | Self::AttentionScaling { .. }
             | Self::Changed
-            | Self::NotFinite => false,
+            | Self::OutOfBounds => false,
         }
     }
 }
@@ -147,8 +147,9 @@ impl Encoder {
         };
         let layer = self.weights.layer();
         let values = forward::mean_query(&layer, &self.config, tokens.ids, rotations.as_deref());
-        if !values.iter().all(|value| value.is_finite()) {
-            return Err(EncoderError::NotFinite);
+        // A NaN is not below it either.
+        if !values.iter().all(|value| value.abs() <= ELEMENT_MAX) {
+            return Err(EncoderError::OutOfBounds);
         }
         Ok(QueryVectors {
             rope: frame.rope,

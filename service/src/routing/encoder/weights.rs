@@ -18,7 +18,7 @@ use super::forward::Layer;
 
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 /// A file of the largest models names a few hundred tensors, of about 100 bytes each.
-const HEADER_BYTES_MAX: u64 = 8 << 20;
+pub(super) const HEADER_BYTES_MAX: u64 = 8 << 20;
 const SHARD_NAME_BYTES_MAX: usize = 255;
 
 const CONFIG: &str = "config.json";

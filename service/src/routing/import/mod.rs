@@ -93,7 +93,7 @@ pub const PICKLE_CONTAINERS_MAX: usize = 1 << 20;
 /// Name of a storage, in bytes.
 pub const STORAGE_KEY_BYTES_MAX: usize = 256;
 /// Entries of a zip archive.
-pub const ZIP_ENTRIES_MAX: usize = 8192;
+pub const ZIP_ENTRIES_MAX: usize = 1 << 15;
 /// Header of a safetensors file, in bytes.
 pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 4 << 20;
 

@@ -1,15 +1,17 @@
 //! A request's own query: what online scoring multiplies with a key summary.
 //!
 //! Pure decisions: the types here, `plan` (a query and a summary's shape become products), `fold`
-//! (calibration statistics become query vectors). Around them: `kept` (queries put before they are
-//! used) and `statistics` (files of calibration statistics).
+//! (calibration statistics become query vectors), `file` (files of either). Around them: `kept`
+//! (queries put before they are used).
 
+mod file;
 mod fold;
 mod kept;
 mod plan;
 #[cfg(test)]
 mod twin;
 
+pub use self::file::{FILE_ELEMENTS_MAX, QueryFile, QueryFileError, Statistics};
 pub use self::fold::{Fold, OFFSETS};
 pub use self::kept::{KeptCounts, Queries, QueriesFull, TTL_MS_MAX};
 pub use self::plan::{Algorithm, Plan, PlanError, Similarity, WhichTable, plan};
