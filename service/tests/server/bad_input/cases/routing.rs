@@ -4,7 +4,7 @@ use kvatlas_proto::v1;
 use tonic::Code;
 
 use super::{Call, Case, case, coded};
-use crate::bad_input::secret;
+use crate::bad_input::{SECRET_TOKEN, secret};
 
 pub(crate) fn manifest(change: impl FnOnce(&mut v1::GetManifestRequest)) -> Call {
     let mut sound = v1::GetManifestRequest {
@@ -92,28 +92,32 @@ pub(crate) fn manifests() -> Vec<Case> {
             manifest(unknown),
             ["prefix_hash"],
         ),
-        coded(
-            Code::Unimplemented,
-            "online",
-            manifest(|it| it.algorithm = "kri-q".into()),
-            ["algorithm"],
-        ),
-        coded(
-            Code::Unimplemented,
-            "query vectors",
-            manifest(|it| it.query = Some(Box::default())),
-            ["query:"],
-        ),
-        coded(
-            Code::Unimplemented,
-            "query tokens",
+        case(
+            "online without a query",
             manifest(|it| {
-                it.query_tokens = Some(Box::new(v1::QueryTokens {
-                    encoder: secret(20),
-                    ..Default::default()
-                }));
+                it.algorithm = "kri-q".into();
+                it.query_hash.clear();
             }),
-            ["query_tokens:"],
+            ["query", "query_tokens", "query_hash"],
+        ),
+        case(
+            "query vectors that nothing scores",
+            manifest(|it| it.query = Some(Box::default())),
+            ["query:", "kri-q"],
+        ),
+        case(
+            "query tokens that nothing scores",
+            manifest(|it| it.query_tokens = Some(query_tokens())),
+            ["query_tokens:", "kri-q"],
+        ),
+        coded(
+            Code::NotFound,
+            "unknown encoder",
+            manifest(|it| {
+                it.algorithm = "kri-q".into();
+                it.query_tokens = Some(query_tokens());
+            }),
+            ["query_tokens.encoder"],
         ),
         coded(
             Code::FailedPrecondition,
@@ -263,4 +267,12 @@ pub(crate) fn priors() -> Vec<Case> {
         ["no prior"],
     ));
     cases
+}
+
+fn query_tokens() -> Box<v1::QueryTokens> {
+    Box::new(v1::QueryTokens {
+        tokens: SECRET_TOKEN.to_le_bytes().to_vec().into(),
+        encoder: secret(20),
+        ..Default::default()
+    })
 }
