@@ -337,6 +337,12 @@ mod tests {
             found.bound.full_pass,
             norm * row_dot_error(query.values.len()),
         );
+        let sizes: f64 = dense
+            .iter()
+            .zip(&centres)
+            .map(|(value, centre)| (value * centre).abs())
+            .sum();
+        near(found.bound.constant, SLACK * sizes);
         let largest = found.bound.norm_max * norm;
         assert!(norm == 0.0 || (largest * 2.0 / f64::from(f32::MAX) - 1.0).abs() < 1e-6);
     }
@@ -364,6 +370,26 @@ mod tests {
             let query = RowQuery::new(spans, values[..columns].to_vec());
             check(&query, &centres, &scales);
         }
+    }
+
+    #[test]
+    fn an_upper_end_holds_every_error() {
+        let bound = Bound {
+            centre: 5.0,
+            step: 0.5,
+            chance: 2.0,
+            rounding: 0.25,
+            full_pass: 0.125,
+            constant: 0.0625,
+            norm_max: 100.0,
+        };
+        near(bound.score(6, 3.0), 14.0);
+        near(
+            bound.upper(14.0, 3.0, 8.0),
+            14.0 + 3.0 * 2.25 + 1.0 + 0.0625,
+        );
+        assert!(bound.upper(14.0, 3.0, 99.0).is_finite());
+        assert!(bound.upper(14.0, 3.0, 100.0).is_infinite());
     }
 
     #[test]
