@@ -266,11 +266,24 @@ fn nearest(number: f64) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::once;
+
     use proptest::prelude::*;
 
     use super::*;
 
     const PROBABILITY: f64 = 1e-6;
+
+    fn wide(values: &[f32]) -> Vec<f64> {
+        values.iter().copied().map(f64::from).collect()
+    }
+
+    fn dot(left: &[f64], right: &[f64]) -> f64 {
+        left.iter()
+            .zip(right)
+            .map(|(left, right)| left * right)
+            .sum()
+    }
 
     /// All parts against their definitions in the [module](crate::screen).
     fn check(query: &RowQuery, centres: &[f32], scales: &[f32]) {
@@ -286,7 +299,6 @@ mod tests {
         for (span, values) in query.parts() {
             dense[span].copy_from_slice(values);
         }
-        let wide = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
         let (dense, centres, scales) = (wide(&dense), wide(centres), wide(scales));
         let scaled: Vec<f64> = dense
             .iter()
@@ -297,52 +309,40 @@ mod tests {
             .iter()
             .fold(0.0_f64, |largest, value| largest.max(value.abs()));
         let step = largest / f64::from(INTEGER_MAX);
-        near(found.bound.step, step);
-        let integers: Vec<f64> = found
-            .groups
-            .as_flattened()
+        let integers = found.groups.as_flattened();
+        let multiples: Vec<f64> = integers
             .iter()
-            .copied()
-            .map(f64::from)
+            .map(|&integer| f64::from(integer) * step)
             .collect();
-        for (value, integer) in scaled.iter().zip(&integers) {
-            assert!((value - integer * step).abs() <= 0.5 * step * (1.0 + 1e-6));
-        }
-        assert!(
-            integers[scaled.len()..]
-                .iter()
-                .all(|&integer| integer == 0.0)
-        );
-        let offset: i64 = found
-            .groups
-            .as_flattened()
-            .iter()
-            .copied()
-            .map(i64::from)
-            .sum();
-        assert_eq!(found.offset, -128 * offset);
-        let dot = |left: &[f64], right: &[f64]| -> f64 {
-            left.iter()
-                .zip(right)
-                .map(|(left, right)| left * right)
-                .sum()
-        };
-        near(found.bound.centre, dot(&dense, &centres));
-        let chance =
-            step * dot(&integers, &integers).sqrt() * (PROBABILITY.recip().ln() / 2.0).sqrt();
-        near(found.bound.chance, chance);
         let rests = scaled
             .iter()
-            .zip(&integers)
-            .map(|(value, integer)| (value - integer * step).abs());
-        let rests = 126.0 * rests.sum::<f64>();
-        assert!(found.bound.rounding >= rests);
-        assert!(found.bound.rounding <= rests + 1e-6 * chance + f64::MIN_POSITIVE);
+            .zip(&multiples)
+            .map(|(value, multiple)| (value - multiple).abs());
+        let rests: Vec<f64> = rests.collect();
+        assert!(rests.iter().all(|&rest| rest <= 0.5 * step * (1.0 + 1e-6)));
+        assert!(integers[scaled.len()..].iter().all(|&integer| integer == 0));
+        assert_eq!(
+            found.offset,
+            -128 * integers.iter().copied().map(i64::from).sum::<i64>()
+        );
+        near(found.bound.step, step);
+        near(found.bound.centre, dot(&dense, &centres));
+        let chance = dot(&multiples, &multiples).sqrt() * (-PROBABILITY.ln() / 2.0).sqrt();
+        near(found.bound.chance, chance);
+        let rounding = 126.0 * rests.iter().sum::<f64>();
+        assert!(found.bound.rounding >= rounding);
+        assert!(found.bound.rounding <= rounding + 1e-6 * chance + f64::MIN_POSITIVE);
         let norm = dot(&dense, &dense).sqrt();
         near(
             found.bound.full_pass,
             norm * row_dot_error(query.values.len()),
         );
+        let sizes: f64 = dense
+            .iter()
+            .zip(&centres)
+            .map(|(value, centre)| (value * centre).abs())
+            .sum();
+        near(found.bound.constant, SLACK * sizes);
         let largest = found.bound.norm_max * norm;
         assert!(norm == 0.0 || (largest * 2.0 / f64::from(f32::MAX) - 1.0).abs() < 1e-6);
     }
@@ -373,6 +373,26 @@ mod tests {
     }
 
     #[test]
+    fn an_upper_end_holds_every_error() {
+        let bound = Bound {
+            centre: 5.0,
+            step: 0.5,
+            chance: 2.0,
+            rounding: 0.25,
+            full_pass: 0.125,
+            constant: 0.0625,
+            norm_max: 100.0,
+        };
+        near(bound.score(6, 3.0), 14.0);
+        near(
+            bound.upper(14.0, 3.0, 8.0),
+            14.0 + 3.0 * 2.25 + 1.0 + 0.0625,
+        );
+        assert!(bound.upper(14.0, 3.0, 99.0).is_finite());
+        assert!(bound.upper(14.0, 3.0, 100.0).is_infinite());
+    }
+
+    #[test]
     fn runs_are_the_groups_with_a_column() {
         let check = |spans: &[Range<usize>], expected: &[Range<usize>]| {
             let values = vec![1.0; spans.iter().map(ExactSizeIterator::len).sum()];
@@ -386,7 +406,7 @@ mod tests {
     fn a_query_of_nothing_has_no_error() {
         check(&RowQuery::new(vec![], vec![]), &[1.0; 3], &[1.0; 3]);
         check(
-            &RowQuery::new(vec![1..3], vec![1.0, -2.0]),
+            &RowQuery::new(once(1..3).collect(), vec![1.0, -2.0]),
             &[1.0; 3],
             &[0.0; 3],
         );

@@ -322,6 +322,46 @@ fn ties_are_read_in_full() {
     check(&cpu, &table, &screen, &zeros, &wanted(9..9, 3));
 }
 
+/// What the full pass makes of sums beyond f32, the screen, which adds in f64, must not judge.
+#[test]
+fn scores_may_overflow() {
+    let (blocks, width) = (20, 128);
+    let plain: Vec<f32> = keys(blocks, width, 9)
+        .into_iter()
+        .map(f16::to_f32)
+        .collect();
+    let query = RowQuery::new(once(0..width).collect(), vec![1.0; width]);
+    let check = |change: &dyn Fn(&mut [f32]), expected: &[u32]| {
+        let mut keys = plain.clone();
+        change(&mut keys);
+        let table = Table::new(Elements::F32(&keys), width);
+        let screen = OwnedScreen::new(&table, 5);
+        let cpu = Cpu::start(1).unwrap();
+        assert_eq!(
+            check(&cpu, &table, &screen, &query, &wanted(0..blocks, 2)).best,
+            expected
+        );
+    };
+    // All infinite, so a tie, though the last is the largest.
+    let infinite = |keys: &mut [f32]| {
+        for (block, value) in [(3, 3.0e38), (7, 3.1e38), (9, 3.2e38)] {
+            keys[block * width..(block + 1) * width].fill(value);
+        }
+    };
+    check(&infinite, &[3, 7]);
+    // Infinite in both directions, so not a number, though the sum is the largest.
+    let not_a_number = |keys: &mut [f32]| {
+        infinite(keys);
+        for pair in keys[9 * width..10 * width].chunks_mut(2) {
+            pair.copy_from_slice(&[3.3e38, -2.2e38]);
+        }
+        keys[7 * width..8 * width].fill(0.0);
+        keys[3 * width..4 * width].fill(9.0);
+        keys[5 * width..6 * width].fill(8.0);
+    };
+    check(&not_a_number, &[3, 5]);
+}
+
 #[test]
 fn queries_together_or_alone() {
     let (blocks, width) = (150, 200);

@@ -1,12 +1,12 @@
 //! The products with AVX2 and AVX-512.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _mm_loadu_si128, _mm256_add_epi32, _mm256_add_epi64,
-    _mm256_castsi256_si128, _mm256_cvtepi32_epi64, _mm256_cvtepu8_epi16, _mm256_extract_epi64,
-    _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_setzero_si256,
-    _mm512_add_epi32, _mm512_add_epi64, _mm512_castsi512_si256, _mm512_cvtepi32_epi64,
-    _mm512_cvtepu8_epi16, _mm512_dpbusd_epi32, _mm512_extracti64x4_epi64, _mm512_loadu_si512,
-    _mm512_madd_epi16, _mm512_reduce_add_epi64, _mm512_setzero_si512,
+    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_add_epi32,
+    _mm256_add_epi64, _mm256_castsi256_si128, _mm256_cvtepi32_epi64, _mm256_cvtepu8_epi16,
+    _mm256_extract_epi64, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_setzero_si256, _mm512_add_epi32, _mm512_add_epi64, _mm512_castsi512_si256,
+    _mm512_cvtepi32_epi64, _mm512_cvtepu8_epi16, _mm512_dpbusd_epi32, _mm512_extracti64x4_epi64,
+    _mm512_loadu_si512, _mm512_madd_epi16, _mm512_reduce_add_epi64, _mm512_setzero_si512,
 };
 
 use super::Codes;
@@ -40,6 +40,7 @@ pub(super) fn bytes_avx512_vnni<const R: usize>(rows: [&[Codes]; R], query: &[By
             load_512(&digits[2]),
         ];
         for row in 0..R {
+            prefetch(&rows[row][at]);
             let codes = load_512(&rows[row][at]);
             for digit in 0..3 {
                 sums[row][digit] = _mm512_dpbusd_epi32(sums[row][digit], codes, digits[digit]);
@@ -63,6 +64,9 @@ pub(super) fn words_avx512<const R: usize>(rows: [&[Codes]; R], query: &[Words])
         let rows = rows.map(|row| &row[tile * WORD_GROUPS..][..query.len()]);
         let mut sums = [[_mm512_setzero_si512(); 2]; R];
         for (at, [low, high]) in query.iter().enumerate() {
+            for row in rows {
+                prefetch(&row[at]);
+            }
             for half in 0..2 {
                 let low = load_512(&low.as_chunks::<LANES>().0[half]);
                 let high = load_512(&high.as_chunks::<LANES>().0[half]);
@@ -92,6 +96,9 @@ pub(super) fn words_avx2<const R: usize>(rows: [&[Codes]; R], query: &[Words]) -
         let rows = rows.map(|row| &row[tile * WORD_GROUPS..][..query.len()]);
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
         for (at, [low, high]) in query.iter().enumerate() {
+            for row in rows {
+                prefetch(&row[at]);
+            }
             for quarter in 0..4 {
                 let low = load_256(&low.as_chunks::<LANES>().0[quarter]);
                 let high = load_256(&high.as_chunks::<LANES>().0[quarter]);
@@ -165,6 +172,18 @@ fn word(digit: i32) -> i16 {
 #[expect(clippy::cast_possible_truncation, reason = "a digit of at most 8 bits")]
 fn byte(digit: i32) -> i8 {
     digit as i8
+}
+
+/// How far ahead of the work codes are asked for.
+const PREFETCH_BYTES: usize = 1024;
+
+/// Asks for codes ahead in a row: with several rows at once the processor's own guesses, which end
+/// with a page, are too late.
+#[expect(unsafe_code, reason = "a prefetch through a pointer")]
+fn prefetch(from: &Codes) {
+    let ahead = from.as_ptr().wrapping_add(PREFETCH_BYTES);
+    // SAFETY: a prefetch reads nothing that the program sees and faults nowhere.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
 }
 
 #[target_feature(enable = "avx512f")]
