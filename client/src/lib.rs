@@ -34,6 +34,7 @@ mod admin;
 mod channel;
 mod client;
 mod donors;
+mod encoders;
 mod error;
 mod leases;
 mod lookup;
@@ -42,7 +43,9 @@ mod namespace;
 mod priors;
 mod queries;
 mod stream;
+mod summaries;
 mod tokens;
+mod upload;
 
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, Deadlines};
@@ -58,4 +61,5 @@ pub use namespace::{Namespace, NamespaceBuilder, NamespaceError, NamespaceRef, t
 pub use priors::{PriorPage, PriorUpload};
 pub use queries::{Calibration, OnlineQuery, QueryVectors};
 pub use stream::{DonorStream, ManifestStream};
+pub use summaries::{SummaryPage, SummaryUpload};
 pub use tokens::{TOKENS_MAX, Tokens, TokensError};

@@ -1,19 +1,13 @@
 //! Stored priors: uploaded in chunks, listed, shown, deleted.
 
-use std::{
-    io::{self, Read},
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::io::Read;
 
-use bytes::Bytes;
-use kvatlas_proto::v1;
-use tokio::sync::oneshot;
-use tokio_stream::Stream;
+use kvatlas_proto::v1::{self, put_prior_request::Part};
 
 use crate::{
     client::{Client, within},
     error::ClientError,
+    upload::Chunks,
 };
 
 /// Bytes of the file in one message.
@@ -52,20 +46,20 @@ impl Client {
     where
         R: Read + Send + Unpin + 'static,
     {
-        let (failed, mut failure) = oneshot::channel();
-        let parts = Parts {
-            header: Some(upload.header),
-            rest: Some((upload.file, failed)),
+        let chunks = Chunks {
+            bytes: CHUNK_BYTES,
+            message: |chunk| v1::PutPriorRequest {
+                part: Some(Part::Chunk(chunk)),
+            },
+        };
+        let header = v1::PutPriorRequest {
+            part: Some(Part::Header(upload.header)),
         };
         let mut routing = self.routing();
-        let answer = within(self.deadlines.upload, parts, |request| async move {
+        self.upload((header, upload.file), chunks, |request| async move {
             routing.put_prior(request).await
         })
-        .await;
-        match failure.try_recv() {
-            Ok(error) => Err(ClientError::File(error)),
-            Err(_) => answer,
-        }
+        .await
     }
 
     /// # Errors
@@ -122,51 +116,4 @@ impl Client {
             Err(error) => Err(error),
         }
     }
-}
-
-/// The header, then the file. When reading fails, an empty part that the server refuses: it would
-/// take the end of the stream, and even its reset, for the end of the file.
-struct Parts<R> {
-    header: Option<v1::PutPriorHeader>,
-    /// Until the end, or the error that is told aside.
-    rest: Option<(R, oneshot::Sender<io::Error>)>,
-}
-
-impl<R: Read + Unpin> Stream for Parts<R> {
-    type Item = v1::PutPriorRequest;
-
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(self.get_mut().next())
-    }
-}
-
-impl<R: Read> Parts<R> {
-    fn next(&mut self) -> Option<v1::PutPriorRequest> {
-        use v1::put_prior_request::Part;
-        if let Some(header) = self.header.take() {
-            let part = Some(Part::Header(header));
-            return Some(v1::PutPriorRequest { part });
-        }
-        let (mut file, failed) = self.rest.take()?;
-        let part = match read_chunk(&mut file) {
-            Ok(chunk) if chunk.is_empty() => return None,
-            Ok(chunk) => {
-                self.rest = Some((file, failed));
-                Some(Part::Chunk(chunk))
-            }
-            Err(error) => {
-                // Nobody listens once the call is over, and then it does not matter.
-                drop(failed.send(error));
-                None
-            }
-        };
-        Some(v1::PutPriorRequest { part })
-    }
-}
-
-fn read_chunk(file: &mut impl Read) -> io::Result<Bytes> {
-    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-    let limit = u64::try_from(CHUNK_BYTES).unwrap_or(u64::MAX);
-    file.take(limit).read_to_end(&mut chunk)?;
-    Ok(chunk.into())
 }

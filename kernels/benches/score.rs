@@ -38,7 +38,7 @@ fn bench(criterion: &mut Criterion) {
         .map(|at| f16::from_f32(value(at)))
         .collect();
     let table = Table::new(Elements::F16(&cells), WIDTH);
-    let query = RowQuery::new(Vec::from([0..WIDTH]), values(WIDTH));
+    let query = RowQuery::new(std::iter::once(0..WIDTH).collect(), values(WIDTH));
     let mut scores = vec![0.0; BLOCKS];
     for threads in [1, 2] {
         let cpu = Cpu::start(threads).expect("threads start");

@@ -1,11 +1,14 @@
 //! Kernels over block scores. Each fast version has a scalar twin that is its specification.
 
+pub mod cuda;
+mod matvec;
 mod pool;
 mod rank;
 pub mod score;
 mod scores;
 pub mod screen;
 
+pub use matvec::{Element, Matrix, matvec, matvec_scalar};
 pub use pool::{Pooling, pool, pool_scalar};
 pub use rank::{Score, rank, rank_rows, rank_scalar};
 pub use scores::Scores;

@@ -5,7 +5,10 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 use kvatlas::config::ServeArgs;
 
-use crate::prior::PriorShape;
+use crate::{
+    prior::PriorShape,
+    score::{Algorithm, Model},
+};
 
 /// Measures a kvatlas server and judges its answers.
 #[derive(Debug, Parser)]
@@ -23,6 +26,12 @@ pub enum Command {
     Donors(DonorsArgs),
     /// Import of priors, and the start of a server that has many.
     Priors(PriorsArgs),
+    /// Online scoring: products and screen against a plain read, numpy, torch, and over gRPC.
+    Score(ScoreArgs),
+    /// A manifest from query tokens: the encoder of a 3B model's first layer, end to end.
+    ScoreTokens(ScoreTokensArgs),
+    /// Which selection keeps the block that answers, on synthetic keys.
+    KillTest(KillTestArgs),
     /// The empty call's server.
     #[command(hide = true)]
     EchoChild,
@@ -142,6 +151,102 @@ pub struct PriorsArgs {
 
     #[command(flatten)]
     pub shape: ShapeArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ScoreArgs {
+    /// Model whose layers, heads and head dimension the keys have.
+    #[arg(long, value_enum, default_value_t = Model::Llama32_3b)]
+    pub model: Model,
+
+    /// Blocks of the prefix.
+    #[arg(long, default_value_t = 8192, value_parser = bounded(16, 65_536), value_name = "N")]
+    pub blocks: usize,
+
+    /// Blocks chosen.
+    #[arg(long, default_value_t = 16, value_parser = bounded(1, 4096), value_name = "N")]
+    pub k: usize,
+
+    #[arg(long, value_enum, default_value_t = Algorithm::KriQ)]
+    pub algorithm: Algorithm,
+
+    /// Threads of the products, of the plain read, and of numpy and torch.
+    #[arg(long, default_value_t = 2, value_parser = bounded(1, 256), value_name = "N")]
+    pub threads: usize,
+
+    /// Tables, with four queries each, on which the screened choice must be the full pass's.
+    #[arg(long, default_value_t = 4, value_parser = bounded(1, 10_000), value_name = "N")]
+    pub seeds: usize,
+
+    /// Rounds; in each of them full pass, plain read and screened pass take turns.
+    #[arg(long, default_value_t = 40, value_parser = bounded(1, 10_000), value_name = "N")]
+    pub rounds: usize,
+
+    /// Measured GetManifest calls, one at a time; 0: no server is started.
+    #[arg(long, default_value_t = 200, value_parser = bounded(0, 100_000), value_name = "N")]
+    pub calls: usize,
+
+    /// Interpreter whose numpy and torch are compared with, where it has them.
+    #[arg(long, default_value = "python3", value_name = "PATH")]
+    pub python: PathBuf,
+
+    /// Measures powers of two of blocks up to --blocks as well, for the picture; no calls.
+    #[arg(long)]
+    pub sweep: bool,
+
+    /// One JSON object on standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
+
+    /// The same seed makes the same keys and queries.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// Flags for the server that is started, such as --workers 2.
+    #[arg(last = true, value_name = "SERVER FLAGS")]
+    pub server: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ScoreTokensArgs {
+    /// Blocks of the prefix.
+    #[arg(long, default_value_t = 8192, value_parser = bounded(16, 65_536), value_name = "N")]
+    pub blocks: usize,
+
+    /// Blocks chosen.
+    #[arg(long, default_value_t = 16, value_parser = bounded(1, 4096), value_name = "N")]
+    pub k: usize,
+
+    /// Measured calls, one at a time.
+    #[arg(long, default_value_t = 500, value_parser = bounded(1, 100_000), value_name = "N")]
+    pub calls: usize,
+
+    /// One JSON object on standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
+
+    /// The same seed makes the same model, keys and tokens.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// Flags for the server that is started.
+    #[arg(last = true, value_name = "SERVER FLAGS")]
+    pub server: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct KillTestArgs {
+    /// Needles, each with a query of its own, in each of the two variants.
+    #[arg(long, default_value_t = 200, value_parser = bounded(1, 100_000), value_name = "N")]
+    pub seeds: usize,
+
+    /// The first of the seeds.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// One JSON object on standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Shape of a prior's score tensor; the default is a file of 7 MB.

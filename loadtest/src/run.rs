@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::{
-    args::{Cli, Command, CommonArgs},
+    args::{Cli, Command},
     child::end_with_parent,
     donors, echo,
     error::LoadtestError,
-    manifest, priors,
+    kill_test, manifest, priors, score,
 };
 
 /// Runs the command; its result goes to standard output.
@@ -19,18 +19,31 @@ use crate::{
 pub fn run(cli: Cli) -> Result<(), LoadtestError> {
     match cli.command {
         Command::Manifest(args) => {
-            let report = on_runtime(&args.common, manifest::measure(&args))?;
-            tell(&args.common, &report, report.table())?;
+            let report = on_runtime(args.common.client_workers, manifest::measure(&args))?;
+            tell(args.common.json, &report, report.table())?;
             report.verdict()
         }
         Command::Donors(args) => {
-            let report = on_runtime(&args.common, donors::measure(&args))?;
-            tell(&args.common, &report, report.table())?;
+            let report = on_runtime(args.common.client_workers, donors::measure(&args))?;
+            tell(args.common.json, &report, report.table())?;
             report.verdict()
         }
         Command::Priors(args) => {
-            let report = on_runtime(&args.common, priors::measure(&args))?;
-            tell(&args.common, &report, report.table())
+            let report = on_runtime(args.common.client_workers, priors::measure(&args))?;
+            tell(args.common.json, &report, report.table())
+        }
+        Command::Score(args) => {
+            let report = on_runtime(1, score::measure(&args))?;
+            tell(args.json, &report, report.table())?;
+            report.verdict()
+        }
+        Command::ScoreTokens(args) => {
+            let report = on_runtime(1, score::tokens::measure(&args))?;
+            tell(args.json, &report, report.table())
+        }
+        Command::KillTest(args) => {
+            let report = kill_test::measure(&args)?;
+            tell(args.json, &report, report.table())
         }
         Command::EchoChild => {
             end_with_parent()?;
@@ -44,18 +57,18 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
 }
 
 fn on_runtime<T>(
-    common: &CommonArgs,
+    workers: usize,
     measured: impl Future<Output = Result<T, LoadtestError>>,
 ) -> Result<T, LoadtestError> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(common.client_workers)
+        .worker_threads(workers)
         .enable_all()
         .build()?
         .block_on(measured)
 }
 
-fn tell(common: &CommonArgs, report: &impl Serialize, table: String) -> Result<(), LoadtestError> {
-    let text = if common.json {
+fn tell(json: bool, report: &impl Serialize, table: String) -> Result<(), LoadtestError> {
+    let text = if json {
         serde_json::to_string(report)? + "\n"
     } else {
         table

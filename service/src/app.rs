@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use kvatlas_kernels::{cuda::CudaError, score::Cpu};
 use parking_lot::Mutex;
 use tokio::{
     signal::unix::SignalKind,
@@ -15,7 +16,7 @@ use tokio::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    config::{ListenAddress, ServeArgs, ServeMode},
+    config::{ListenAddress, ScoreArgs, ServeArgs, ServeMode},
     donors::{
         catalog::Defaults,
         repeats::Repeats,
@@ -25,7 +26,13 @@ use crate::{
     },
     leases::{DonorLeases, ManifestLeases},
     listen::Listener,
-    routing::{priors::Priors, query::Queries},
+    routing::{
+        encoder::registry::{self, Encoders},
+        priors::Priors,
+        query::Queries,
+        scorer::{Device, Scorer, ScorerWorker},
+        summary::Summaries,
+    },
     rpc::{Core, Limits, admission::Admission, clock::Clock, routes},
     store::{Store, StoreError},
     supervise::{Supervisor, Workers},
@@ -41,6 +48,8 @@ const IMPORTERS: usize = 1;
 const IMPORT_QUEUE_DEPTH_MAX: usize = 8;
 /// Prior files in memory at a time.
 const UPLOADS_MAX: usize = 8;
+/// Key summaries being uploaded at a time, each with a thread and a file in the data folder.
+const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
@@ -60,6 +69,10 @@ const TICK: Duration = Duration::from_secs(1);
 pub enum AppError {
     #[error("{0}")]
     Store(#[from] StoreError),
+    #[error("{0}")]
+    Encoders(#[from] registry::OpenError),
+    #[error("--device: {0}")]
+    Device(#[from] CudaError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]
@@ -247,7 +260,11 @@ async fn live(
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts { core, writer } = open_aside(args, &supervisor, &stage_seen).await?;
+    let Parts {
+        core,
+        writer,
+        scoring,
+    } = open_aside(args, &supervisor, &stage_seen).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -285,7 +302,7 @@ async fn live(
     }
     servers.shutdown().await;
     *core_seen.lock() = None;
-    end(core, writer);
+    end(core, writer, scoring);
     tracing::info!("stopped");
     match died {
         None => Ok(()),
@@ -296,6 +313,7 @@ async fn live(
 struct Parts {
     core: Arc<Core>,
     writer: std::thread::JoinHandle<()>,
+    scoring: std::thread::JoinHandle<()>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -327,6 +345,8 @@ fn open(
     let Data {
         store,
         priors,
+        summaries,
+        encoders,
         donors,
         damaged_records,
     } = read_data(args, capacity, &clock)?;
@@ -340,12 +360,17 @@ fn open(
     let metrics = Metrics::new(store.epoch());
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
+    let (scorer, scoring) = scorer(&args.score, &store, clock)?;
+    let scoring = supervisor.thread("scorer", move || scoring.run());
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
     let core = Core {
         store: Arc::clone(&store),
-        priors: Arc::new(priors),
+        priors,
+        summaries,
+        encoders: Arc::new(encoders),
+        scorer,
         queries: Queries::new(args.queries_max, args.query_bytes_max),
         catalog,
         writes,
@@ -354,6 +379,8 @@ fn open(
         repeats: Repeats::new(args.leases_max),
         importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
         uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
+        summary_importers: workers("summary-import", SUMMARY_UPLOADS_MAX, SUMMARY_UPLOADS_MAX)?,
+        summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
@@ -363,6 +390,8 @@ fn open(
         limits: Limits {
             message_bytes_max: args.message_bytes_max,
             prior_bytes_max: args.prior_bytes_max,
+            summary_bytes_max: args.summary_bytes_max,
+            upload_max: Duration::from_millis(args.upload_ms_max),
             call_max: Duration::from_millis(args.call_ms_max),
             lease_ttl_ms: args.lease_ttl_ms,
             query_ttl_ms: args.query_ttl_ms,
@@ -373,12 +402,26 @@ fn open(
     Ok(Parts {
         core: Arc::new(core),
         writer: writer.map_err(AppError::Thread)?,
+        scoring: scoring.map_err(AppError::Thread)?,
     })
+}
+
+fn scorer(
+    args: &ScoreArgs,
+    store: &Arc<Store>,
+    clock: Clock,
+) -> Result<(Scorer, ScorerWorker), AppError> {
+    let cpu = Cpu::start(args.cpu_threads()).map_err(AppError::Thread)?;
+    let device = Device::open(args.device, cpu)?;
+    let (store, clock_ns) = (Arc::clone(store), move || clock.now_ns());
+    Ok(Scorer::new(args.queue_depth_max, device, store, clock_ns))
 }
 
 struct Data {
     store: Arc<Store>,
-    priors: Priors,
+    priors: Arc<Priors>,
+    summaries: Arc<Summaries>,
+    encoders: Encoders,
     donors: Opened,
     /// Records that cannot be read; they are left out.
     damaged_records: u64,
@@ -388,17 +431,27 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     let (store, report) = Store::open(&args.data_dir)?;
     let store = Arc::new(store);
     let (priors, priors_loaded) = Priors::open(Arc::clone(&store))?;
+    let priors = Arc::new(priors);
+    let (summaries, summaries_loaded) = Summaries::open(Arc::clone(&store), Arc::clone(&priors))?;
     // With a damaged record it is not known whose files are whose.
-    if priors_loaded.damaged == 0 {
-        store.remove_unreferenced_blobs(&priors_loaded.blobs)?;
+    if priors_loaded.damaged + summaries_loaded.damaged == 0 {
+        let mut blobs = priors_loaded.blobs;
+        blobs.extend(summaries_loaded.blobs);
+        store.remove_unreferenced_blobs(&blobs)?;
     }
+    let (encoders, encoders_loaded) =
+        Encoders::open(Arc::clone(&store), args.models_dir.as_deref())?;
     let defaults = Defaults {
         mode: args.mode.map_or(Mode::DiscoveryOnly, mode),
         mode_is_given: args.mode.is_some(),
         gates: args.gates.into(),
     };
     let donors = Writer::open(Arc::clone(&store), defaults, capacity)?;
-    let damaged_records = report.damaged + priors_loaded.damaged + donors.loaded.damaged;
+    let damaged_records = report.damaged
+        + priors_loaded.damaged
+        + summaries_loaded.damaged
+        + encoders_loaded.damaged
+        + donors.loaded.damaged;
     let writes_lost = report.writes_lost;
     if writes_lost > 0 || damaged_records > 0 {
         tracing::error!(
@@ -409,6 +462,9 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     }
     tracing::info!(
         priors = priors.len(),
+        encoders = encoders_loaded.working,
+        encoders_broken = encoders_loaded.broken,
+        key_summaries = summaries.len(),
         donors = donors.loaded.donors,
         namespaces = donors.loaded.namespaces,
         damaged_records,
@@ -418,18 +474,23 @@ fn read_data(args: &ServeArgs, capacity: Capacity, clock: &Clock) -> Result<Data
     Ok(Data {
         store,
         priors,
+        summaries: Arc::new(summaries),
+        encoders,
         donors,
         damaged_records,
     })
 }
 
 // Lets queued work finish; the writer ends when the last way to it is gone.
-fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>) {
+fn end(core: Arc<Core>, writer: std::thread::JoinHandle<()>, scoring: std::thread::JoinHandle<()>) {
     core.importers.stop();
+    core.summary_importers.stop();
     core.finders.stop();
+    core.scorer.stop();
+    // The supervisor has told of a panic already; nor below.
+    let _ended = scoring.join();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
-        // The supervisor has told of a panic already.
         let _ended = writer.join();
     }
 }
@@ -474,7 +535,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     }
 }
 
-fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
+fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
@@ -512,6 +573,21 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 9] {
             "kvatlas_donor_writes_queued",
             "Donor writes that wait",
             core.writes.queued() as u64,
+        ),
+        (
+            "kvatlas_key_summaries",
+            "Key summaries stored",
+            core.summaries.len() as u64,
+        ),
+        (
+            "kvatlas_queries_kept",
+            "Queries kept under a query_hash",
+            core.queries.counts().queries as u64,
+        ),
+        (
+            "kvatlas_score_queued",
+            "Requests that wait to be scored",
+            core.scorer.queued() as u64,
         ),
         (
             "kvatlas_damaged_records",

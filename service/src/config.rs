@@ -3,6 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
+use kvatlas_kernels::cuda::DeviceChoice;
 
 use crate::{donors::gate::Gates, routing::query};
 
@@ -88,6 +89,12 @@ pub struct ServeArgs {
     )]
     pub data_dir: PathBuf,
 
+    /// Folder that model folders lie below, for `kvatlas encoder put`. Their files are mapped:
+    /// nobody may write into them while the server runs (replace them, and put them again).
+    /// Without it, no encoder can be put.
+    #[arg(long, env = "KVATLAS_MODELS_DIR", value_name = "PATH")]
+    pub models_dir: Option<PathBuf>,
+
     /// What FindDonor may lead to. Without it, the mode last set by SetMode, at first
     /// discovery-only.
     #[arg(long, env = "KVATLAS_MODE", value_enum)]
@@ -136,6 +143,27 @@ pub struct ServeArgs {
         help_heading = "Limits"
     )]
     pub prior_bytes_max: u64,
+
+    /// Largest file that a key summary is made from, in bytes. While it comes in it lies in the data
+    /// folder, two files at a time.
+    #[arg(
+        long,
+        env = "KVATLAS_SUMMARY_BYTES_MAX",
+        default_value_t = 16 << 30,
+        value_name = "BYTES",
+        help_heading = "Limits"
+    )]
+    pub summary_bytes_max: u64,
+
+    /// Longest time that the upload of a key summary may take, in milliseconds.
+    #[arg(
+        long,
+        env = "KVATLAS_UPLOAD_MS_MAX",
+        default_value_t = 600_000,
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub upload_ms_max: u64,
 
     /// Donors kept; beyond it the least recently hit one without a lease makes room.
     #[arg(
@@ -222,6 +250,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub gates: GateArgs,
 
+    #[command(flatten)]
+    pub score: ScoreArgs,
+
     /// What to log, in tracing's filter language.
     #[arg(
         long,
@@ -295,6 +326,49 @@ pub struct GateArgs {
     pub exact_prefix_skip_ratio: f32,
 }
 
+/// How requests are scored online.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Online scoring")]
+pub struct ScoreArgs {
+    /// Where scores are computed: auto (a GPU where there is one), cpu or cuda:N.
+    #[arg(
+        long = "device",
+        env = "KVATLAS_DEVICE",
+        default_value = "auto",
+        value_name = "DEVICE"
+    )]
+    pub device: DeviceChoice,
+
+    /// Threads that score on the processor; 0: one for each core.
+    #[arg(
+        long = "score-threads",
+        env = "KVATLAS_SCORE_THREADS",
+        default_value_t = 0,
+        value_name = "N"
+    )]
+    pub threads: usize,
+
+    /// Requests that may wait to be scored; one more is answered RESOURCE_EXHAUSTED at once.
+    #[arg(
+        long = "score-queue-depth-max",
+        env = "KVATLAS_SCORE_QUEUE_DEPTH_MAX",
+        default_value_t = 64,
+        value_name = "N"
+    )]
+    pub queue_depth_max: usize,
+}
+
+impl ScoreArgs {
+    /// Threads that score on the processor.
+    #[must_use]
+    pub fn cpu_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        }
+    }
+}
+
 impl From<GateArgs> for Gates {
     fn from(args: GateArgs) -> Gates {
         let GateArgs {
@@ -325,12 +399,15 @@ impl Default for ServeArgs {
             )))],
             http_listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
             data_dir: "kvatlas-data".into(),
+            models_dir: None,
             mode: None,
             workers: 0,
             calls_in_flight_max: 4096,
             message_bytes_max: 8 << 20,
             call_ms_max: 30_000,
             prior_bytes_max: 256 << 20,
+            summary_bytes_max: 16 << 30,
+            upload_ms_max: 600_000,
             donors_max: 100_000,
             donor_tokens_max: 500_000_000,
             leases_max: 100_000,
@@ -345,6 +422,11 @@ impl Default for ServeArgs {
                 min_similarity: gates.min_similarity,
                 min_reuse_ratio: gates.min_reuse_ratio,
                 exact_prefix_skip_ratio: gates.exact_prefix_skip_ratio,
+            },
+            score: ScoreArgs {
+                device: DeviceChoice::Auto,
+                threads: 0,
+                queue_depth_max: 64,
             },
             log: "info".into(),
             log_format: LogFormat::Json,

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::Screen;
 use super::products::{Instructions, Products, ROWS};
 use super::query::{Bound, IntegerQuery};
-use crate::score::{Cpu, Elements, RowQuery, Table, best};
+use super::{Screen, elements};
+use crate::score::{Cpu, RowQuery, Table, best};
 
 /// Chance, for each block that belongs in the answer, that the screen leaves it out.
 pub const FAILURE_PROBABILITY: f64 = 1e-9;
@@ -210,15 +210,10 @@ impl Pass<'_> {
 
     /// Without the screen.
     fn full(&self, query: &RowQuery) -> Screened {
-        let (blocks, width) = (&self.wanted.among, self.table.width);
-        let columns = blocks.start * width..blocks.end * width;
-        let elements = match self.table.elements {
-            Elements::F16(elements) => Elements::F16(&elements[columns]),
-            Elements::F32(elements) => Elements::F32(&elements[columns]),
-        };
+        let blocks = &self.wanted.among;
+        let part = Table::new(elements(self.table, blocks.clone()), self.table.width);
         let mut scores = vec![0.0; blocks.len()];
-        self.cpu
-            .row_dots(&Table::new(elements, width), &[query], &mut scores);
+        self.cpu.row_dots(&part, &[query], &mut scores);
         let best = best(&scores, 0..scores.len(), self.wanted.k);
         let best = best
             .into_iter()

@@ -2,7 +2,9 @@
 
 use half::slice::HalfFloatSliceExt as _;
 
-use super::{CODE_REACH, CODE_ZERO, Screen};
+use super::dither::Dither;
+use super::vectors::vectorized;
+use super::{CODE_REACH, CODE_ZERO, GROUP, Screen, elements};
 use crate::score::{Elements, Table};
 
 /// First pass: what the channels (columns) look like over all rows.
@@ -10,15 +12,14 @@ use crate::score::{Elements, Table};
 pub struct ChannelStatistics {
     rows: u64,
     first: Vec<f32>,
-    /// `[width]`: whether a row differs from the first.
-    varies: Vec<bool>,
     /// `[width]`: sums of the distances from the first row, and of their squares.
     sums: Vec<f64>,
     squares: Vec<f64>,
+    /// The row at hand.
     row: Vec<f32>,
 }
 
-/// Centre and scale of each channel.
+/// Centre and scale of each channel, both finite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channels {
     pub centres: Vec<f32>,
@@ -32,7 +33,8 @@ pub struct Quantizer {
     channels: Channels,
     /// One over the channel's scale; zero where that is zero.
     inverses: Vec<f64>,
-    dither: Dither,
+    seed: u64,
+    /// The row at hand, and its values' distances from the centres as multiples of the scales.
     row: Vec<f32>,
     ratios: Vec<f64>,
 }
@@ -41,7 +43,7 @@ pub struct Quantizer {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowScale {
     pub scale: f32,
-    /// The row's Euclidean norm or a little more; infinite where that is beyond f32.
+    /// The row's Euclidean norm or a little more; infinite where f32 does not reach.
     pub norm: f32,
 }
 
@@ -51,7 +53,6 @@ impl ChannelStatistics {
         Self {
             rows: 0,
             first: vec![0.0; width],
-            varies: vec![false; width],
             sums: vec![0.0; width],
             squares: vec![0.0; width],
             row: vec![0.0; width],
@@ -59,22 +60,14 @@ impl ChannelStatistics {
     }
 
     /// # Panics
-    /// When the row has another width, or with a value that is not finite.
+    /// When the row has another width.
     pub fn add_row(&mut self, row: Elements<'_>) {
         widen(row, &mut self.row);
         if self.rows == 0 {
             self.first.copy_from_slice(&self.row);
         }
         self.rows += 1;
-        let sums = self.sums.iter_mut().zip(&mut self.squares);
-        let rows = self.row.iter().zip(&self.first).zip(&mut self.varies);
-        for ((sum, square), ((&value, &first), varies)) in sums.zip(rows) {
-            // Exact, or so near that the spread does not suffer.
-            let distance = f64::from(value) - f64::from(first);
-            *sum += distance;
-            *square += distance * distance;
-            *varies |= distance != 0.0;
-        }
+        add_distances(&self.row, &self.first, &mut self.sums, &mut self.squares);
     }
 
     /// Mean and standard deviation of each channel.
@@ -83,14 +76,18 @@ impl ChannelStatistics {
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53 rows")]
         let rows = self.rows.max(1) as f64;
         let channel = |column: usize| {
-            let first = self.first[column];
-            if !self.varies[column] {
+            let (first, square) = (self.first[column], self.squares[column]);
+            // The square of no f32 vanishes in f64, so then all rows are equal.
+            if square == 0.0 {
                 return (first, 0.0);
             }
             let mean = self.sums[column] / rows;
-            let variance = (self.squares[column] / rows - mean * mean).max(0.0);
-            let scale = narrow(variance.sqrt()).clamp(f32::MIN_POSITIVE, f32::MAX);
-            (narrow(f64::from(first) + mean), scale)
+            let variance = square / rows - mean * mean;
+            let scale = narrow(variance.max(0.0).sqrt());
+            (
+                narrow(f64::from(first) + mean),
+                scale.clamp(f32::MIN_POSITIVE, f32::MAX),
+            )
         };
         let (centres, scales) = (0..self.first.len()).map(channel).unzip();
         Channels { centres, scales }
@@ -101,16 +98,14 @@ impl Quantizer {
     /// `seed` must be unpredictable to whoever makes queries; see the [module](super).
     #[must_use]
     pub fn new(channels: Channels, seed: u64) -> Self {
-        let inverse = |&scale: &f32| {
-            if scale > 0.0 {
-                1.0 / f64::from(scale)
-            } else {
-                0.0
-            }
-        };
+        let inverses = channels
+            .scales
+            .iter()
+            .map(|&scale| inverse(scale))
+            .collect();
         Self {
-            inverses: channels.scales.iter().map(inverse).collect(),
-            dither: Dither::new(seed),
+            inverses,
+            seed,
             row: vec![0.0; channels.scales.len()],
             ratios: vec![0.0; channels.scales.len()],
             channels,
@@ -122,41 +117,32 @@ impl Quantizer {
         &self.channels
     }
 
-    /// Writes the codes of the row with this index. The same seed, index and row give the same
+    /// Writes the codes of a row of the first pass. The same seed, index and row give the same
     /// codes, in whatever order the rows come.
     ///
     /// # Panics
-    /// When the row or the codes have another width, or with a value that is not finite.
+    /// When the row or the codes have another width.
     pub fn quantize_row(&mut self, index: usize, row: Elements<'_>, codes: &mut [u8]) -> RowScale {
         assert_eq!(codes.len(), self.row.len(), "a code for each column");
         widen(row, &mut self.row);
-        let channels = self.channels.centres.iter().zip(&self.inverses);
-        let mut largest = 0.0_f64;
-        let mut square = 0.0_f64;
-        for ((ratio, &value), (&centre, &inverse)) in
-            self.ratios.iter_mut().zip(&self.row).zip(channels)
-        {
-            let value = f64::from(value);
-            *ratio = (value - f64::from(centre)) * inverse;
-            largest = largest.max(ratio.abs());
-            square += value * value;
+        let (centres, ratios) = (&self.channels.centres, &mut self.ratios);
+        let scale = row_scale(ratios_of(&self.row, centres, &self.inverses, ratios));
+        if !scale.is_finite() {
+            // Such a row is never screened out.
+            codes.fill(CODE_ZERO);
+            return RowScale {
+                scale: 0.0,
+                norm: f32::INFINITY,
+            };
         }
-        let scale = row_scale(largest);
-        let inverse = if scale > 0.0 {
-            1.0 / f64::from(scale)
-        } else {
-            0.0
+        let dither = Dither {
+            seed: self.seed,
+            row: index as u64,
         };
-        let pairs = codes.chunks_mut(2).zip(self.ratios.chunks(2));
-        for (pair, (codes, ratios)) in pairs.enumerate() {
-            let fractions = self.dither.pair(index, pair);
-            for ((code, &ratio), fraction) in codes.iter_mut().zip(ratios).zip(fractions) {
-                *code = dithered(ratio * inverse, fraction);
-            }
-        }
+        dithered(ratios, inverse(scale), dither, codes);
         RowScale {
             scale,
-            norm: upwards(square.sqrt()),
+            norm: upwards(square_sum(&self.row).sqrt()),
         }
     }
 }
@@ -174,13 +160,7 @@ impl OwnedScreen {
     /// Both passes over a table.
     #[must_use]
     pub fn new(table: &Table<'_>, seed: u64) -> Self {
-        let row = |row: usize| {
-            let columns = row * table.width..(row + 1) * table.width;
-            match table.elements {
-                Elements::F16(elements) => Elements::F16(&elements[columns]),
-                Elements::F32(elements) => Elements::F32(&elements[columns]),
-            }
-        };
+        let row = |row: usize| elements(table, row..row + 1);
         let mut statistics = ChannelStatistics::new(table.width);
         for index in 0..table.rows() {
             statistics.add_row(row(index));
@@ -210,51 +190,83 @@ impl OwnedScreen {
     }
 }
 
-/// Random fractions by counter: any row can be made again without those before it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Dither {
-    key: u64,
+/// Values that the loops below work on together.
+const LANES: usize = 16;
+
+vectorized! {
+    fn add_distances(row: &[f32], first: &[f32], sums: &mut [f64], squares: &mut [f64]) -> () {
+        let sums = sums.iter_mut().zip(squares);
+        for ((sum, square), (&value, &first)) in sums.zip(row.iter().zip(first)) {
+            let distance = f64::from(value) - f64::from(first);
+            *sum += distance;
+            *square += distance * distance;
+        }
+    }
 }
 
-impl Dither {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { key: mix(seed) }
+vectorized! {
+    /// The largest ratio, without its sign.
+    fn ratios_of(row: &[f32], centres: &[f32], inverses: &[f64], ratios: &mut [f64]) -> f64 {
+        let channels = centres.iter().zip(inverses);
+        for ((ratio, &value), (&centre, &inverse)) in ratios.iter_mut().zip(row).zip(channels) {
+            *ratio = (f64::from(value) - f64::from(centre)) * inverse;
+        }
+        let mut largest = [0.0_f64; LANES];
+        for ratios in ratios.chunks(LANES) {
+            for (largest, ratio) in largest.iter_mut().zip(ratios) {
+                *largest = if ratio.abs() > *largest {
+                    ratio.abs()
+                } else {
+                    *largest
+                };
+            }
+        }
+        largest.into_iter().fold(0.0, f64::max)
     }
+}
 
-    /// The fractions of columns `2 * pair` and the next, in [0, 1) with 32 bits.
-    pub(super) fn pair(self, row: usize, pair: usize) -> [f64; 2] {
+vectorized! {
+    fn square_sum(row: &[f32]) -> f64 {
+        let mut sums = [0.0_f64; LANES];
+        for values in row.chunks(LANES) {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum += f64::from(value) * f64::from(value);
+            }
+        }
+        sums.into_iter().sum()
+    }
+}
+
+vectorized! {
+    /// For each ratio times `inverse` one of the two integers beside it, such that it is the mean.
+    fn dithered(ratios: &[f64], inverse: f64, dither: Dither, codes: &mut [u8]) -> () {
+        /// Added to a number, it leaves the nearest integer in the lowest bits.
+        const ALIGN: f64 = (1_u64 << 52) as f64 * 1.5;
         const WHOLE: f64 = (1_u64 << 32) as f64;
-        // Row and pair are counted in u32 (see COLUMNS_MAX, and blocks fit u32).
-        let counter = (row as u64) << 32 | pair as u64;
-        let bits = mix(self.key ^ mix(counter.wrapping_add(GOLDEN)));
-        [bits >> 32, bits & u64::from(u32::MAX)].map(|half| half as f64 / WHOLE)
+        // Between -1/2 and 1/2, so that the nearest integer is what the floor is with a fraction.
+        let shift = |bits: u32| (f64::from(bits) + 0.5) / WHOLE - 0.5;
+        for (group, (ratios, codes)) in (0..).zip(ratios.chunks(GROUP).zip(codes.chunks_mut(GROUP))) {
+            let bits = dither.group(group);
+            for ((code, &ratio), &bits) in codes.iter_mut().zip(ratios).zip(bits.as_flattened()) {
+                let number = ratio * inverse + shift(bits) + f64::from(CODE_ZERO);
+                *code = lowest_byte((number + ALIGN).to_bits());
+            }
+        }
     }
-}
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014).
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
-
-/// `floor(ratio + fraction)`, whose mean over the fraction is `ratio`.
-fn dithered(ratio: f64, fraction: f64) -> u8 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 1 and 255 by the choice of the row's scale"
-    )]
-    let code = (ratio + fraction + f64::from(CODE_ZERO)).floor() as u8;
-    code
 }
 
 /// The scale with which the row's largest ratio lands within [`CODE_REACH`].
 fn row_scale(largest: f64) -> f32 {
     if largest > 0.0 {
         upwards(largest / CODE_REACH).max(f32::MIN_POSITIVE)
+    } else {
+        0.0
+    }
+}
+
+fn inverse(scale: f32) -> f64 {
+    if scale > 0.0 {
+        1.0 / f64::from(scale)
     } else {
         0.0
     }
@@ -268,6 +280,12 @@ fn upwards(number: f64) -> f32 {
 #[expect(clippy::cast_possible_truncation, reason = "to the nearest f32")]
 fn narrow(number: f64) -> f32 {
     number as f32
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
+fn lowest_byte(bits: u64) -> u8 {
+    bits as u8
 }
 
 fn widen(row: Elements<'_>, into: &mut [f32]) {

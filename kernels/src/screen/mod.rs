@@ -2,10 +2,16 @@
 
 mod best;
 mod build;
+mod dither;
 mod products;
 mod query;
+mod vectors;
+
+use std::ops::Range;
 
 use thiserror::Error;
+
+use crate::score::{Elements, Table};
 
 pub use best::{FAILURE_PROBABILITY, Screened, Wanted};
 pub use build::{ChannelStatistics, Channels, OwnedScreen, Quantizer, RowScale};
@@ -108,6 +114,15 @@ impl Screen<'_> {
         check_values("channel_scales", self.channel_scales, scale)?;
         check_values("block_norms", self.block_norms, |norm| norm >= 0.0)?;
         check_values("channel_centres", self.channel_centres, f32::is_finite)
+    }
+}
+
+/// The elements of some rows.
+fn elements<'a>(table: &Table<'a>, rows: Range<usize>) -> Elements<'a> {
+    let columns = rows.start * table.width..rows.end * table.width;
+    match table.elements {
+        Elements::F16(elements) => Elements::F16(&elements[columns]),
+        Elements::F32(elements) => Elements::F32(&elements[columns]),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{app, config::ServeArgs};
 
 mod admin;
 mod donor;
+mod encoder;
 mod error;
 mod input;
 mod lease;
@@ -21,6 +22,7 @@ mod output;
 mod prior;
 mod query;
 mod quickstart;
+mod summary;
 
 use error::CliError;
 use output::Report;
@@ -91,6 +93,12 @@ enum Command {
     /// Put queries that online scoring multiplies with a prefix's key summary
     #[command(subcommand)]
     Query(query::QueryCommand),
+    /// Register, list and forget the models that make queries from tokens
+    #[command(subcommand)]
+    Encoder(encoder::EncoderCommand),
+    /// Make, list, show and remove the key summaries that online scoring reads
+    #[command(subcommand)]
+    Summary(summary::SummaryCommand),
     /// Ask which blocks of a cached prefix a request should read
     Manifest(manifest::ManifestArgs),
     /// Register, find and remove donors
@@ -137,6 +145,10 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         }
         Command::Prior(command) => call(&connection, async |client| command.run(client).await),
         Command::Query(command) => call(&connection, async |client| command.run(client).await),
+        Command::Encoder(command) => call(&connection, async |client| command.run(client).await),
+        Command::Summary(command) => call(&connection, async |client| {
+            Box::pin(command.run(client)).await
+        }),
         Command::Manifest(args) => call(&connection, async |client| args.run(client).await),
         Command::Donor(command) => call(&connection, async |client| {
             Box::pin(command.run(client)).await

@@ -14,10 +14,6 @@ use super::priors::{
 };
 use super::resolve::{Extent, ResolveError, Resolved, budget, resolve, resolve_per_head};
 
-/// Algorithms that score against the request's own query; a stored prior by such a name is reached
-/// with an empty algorithm only.
-pub const ONLINE_ALGORITHMS: [&str; 3] = ["kri-q", "kri-q-quest", "kri-t"];
-
 /// One request, as the wire gives it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ManifestQuery<'a> {
@@ -32,7 +28,6 @@ pub struct ManifestQuery<'a> {
     pub total_blocks: u32,
     /// A tag of a policy that needs no prior, for unknown prefixes; empty: none.
     pub fallback_policy: &'a str,
-    pub allow_fallback: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -50,14 +45,26 @@ pub struct Manifest {
     /// policy that goes by positions it gave the number of blocks.
     pub prior: Option<Arc<Prior>>,
     pub provenance: Provenance,
+    /// What was scored, when the blocks were.
+    pub online: Option<OnlineSource>,
     /// Why the answer is not exactly what was asked for.
     pub reason: Option<Reason>,
+}
+
+/// What an answer was scored with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnlineSource {
+    pub algorithm: &'static str,
+    /// Of the key summary.
+    pub generation: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
     /// From a stored prior.
     Prior,
+    /// Scored against the request's own query.
+    Online,
     /// From positions alone.
     PolicyOnly,
 }
@@ -97,10 +104,14 @@ pub enum ManifestError {
     Resolve(#[from] ResolveError),
     #[error("no prior is stored under this prefix_hash{}", and_algorithm(*.named))]
     NotFound { named: bool },
+    #[error("query: scoring online takes a query, query_tokens or a query_hash, and none is given")]
+    QueryMissing,
+    #[error("query_tokens.encoder: no encoder is registered under this name")]
+    EncoderMissing,
     #[error(
-        "algorithm: {algorithm} cannot be scored online; allow_fallback takes the stored prior"
+        "no key summary is stored under this prefix_hash; allow_fallback takes the stored prior"
     )]
-    OnlineUnavailable { algorithm: &'static str },
+    SummaryMissing,
     /// Not a refusal: call [`Prior::load_per_head`] where blocking is allowed, then ask again.
     #[error("the rankings of the prior's heads are not loaded")]
     LoadPerHead(Arc<Prior>),
@@ -111,38 +122,59 @@ pub enum ManifestError {
 /// # Errors
 /// See [`ManifestError`]; a request that contradicts itself is refused whatever is stored.
 pub fn get_manifest(priors: &Priors, query: &ManifestQuery<'_>) -> Result<Manifest, ManifestError> {
-    check_lengths(query)?;
-    let policy = Policy::parse(query.policy).map_err(ManifestError::Policy)?;
-    let budget = budget(&policy, query.k)?;
-    let fallback = parse_fallback(query.fallback_policy)?;
-
-    // Online scoring is to answer here, before the stored prior does.
-    let online = ONLINE_ALGORITHMS
-        .into_iter()
-        .find(|name| *name == query.algorithm);
-    let algorithm = match online {
-        Some(algorithm) if !query.allow_fallback => {
-            return Err(ManifestError::OnlineUnavailable { algorithm });
-        }
-        Some(_) => "",
-        None => query.algorithm,
-    };
-    let query = &ManifestQuery {
-        algorithm,
-        ..*query
-    };
-    let Some(found) = priors.find(query.prefix_hash, query.query_hash, algorithm) else {
+    let Request {
+        policy,
+        budget,
+        fallback,
+    } = Request::check(query)?;
+    let Some(found) = priors.find(query.prefix_hash, query.query_hash, query.algorithm) else {
         return without_prior(query, &policy, budget, fallback);
     };
     let mut manifest = with_prior(query, policy, budget, &found)?;
-    let notes = [
-        manifest.reason,
-        online.map(|_| Reason::OnlineUnavailable),
-        (!found.exact_query).then_some(Reason::QueryUnknown),
-    ];
-    manifest.reason = notes.into_iter().flatten().min();
+    let unknown = (!found.exact_query).then_some(Reason::QueryUnknown);
+    manifest.reason = manifest.reason.into_iter().chain(unknown).min();
     manifest.prior = Some(found.prior);
     Ok(manifest)
+}
+
+impl ManifestError {
+    /// Whether the stored prior may answer a request for scoring that ended so: what was asked for
+    /// is sound, and cannot be had.
+    #[must_use]
+    pub fn allows_fallback(&self) -> bool {
+        match self {
+            Self::SummaryMissing | Self::EncoderMissing => true,
+            Self::Length { .. }
+            | Self::Policy(_)
+            | Self::FallbackPolicy(_)
+            | Self::FallbackNeedsPrior { .. }
+            | Self::FallbackNeedsTotalBlocks
+            | Self::Resolve(_)
+            | Self::NotFound { .. }
+            | Self::QueryMissing
+            | Self::LoadPerHead(_) => false,
+        }
+    }
+}
+
+/// What a request says, as far as that can be checked whatever is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub policy: Policy,
+    pub budget: u32,
+    pub fallback: Option<Policy>,
+}
+
+impl Request {
+    pub(super) fn check(query: &ManifestQuery<'_>) -> Result<Self, ManifestError> {
+        check_lengths(query)?;
+        let policy = Policy::parse(query.policy).map_err(ManifestError::Policy)?;
+        Ok(Self {
+            policy,
+            budget: budget(&policy, query.k)?,
+            fallback: parse_fallback(query.fallback_policy)?,
+        })
+    }
 }
 
 fn check_lengths(query: &ManifestQuery<'_>) -> Result<(), ManifestError> {
@@ -236,6 +268,27 @@ fn without_prior(
 }
 
 impl Manifest {
+    /// Of blocks that were scored.
+    pub(super) fn online(
+        resolved: Resolved,
+        heads: Option<(u32, u32)>,
+        policy: Policy,
+        source: OnlineSource,
+    ) -> Self {
+        let mut manifest = Self::new(resolved, policy, Provenance::Online);
+        manifest.heads = heads;
+        manifest.online = Some(source);
+        manifest
+    }
+
+    /// Of what the answer was made from: the key summary's or the prior's; 0 for neither.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        let of_prior = self.prior.as_ref().map(|prior| prior.generation);
+        let of_summary = self.online.map(|online| online.generation);
+        of_summary.or(of_prior).unwrap_or(0)
+    }
+
     fn new(resolved: Resolved, policy: Policy, provenance: Provenance) -> Self {
         let Resolved {
             blocks,
@@ -251,6 +304,7 @@ impl Manifest {
             policy,
             prior: None,
             provenance,
+            online: None,
             reason: match extent {
                 Extent::Full => None,
                 Extent::PriorShort => Some(Reason::PriorShort),

@@ -4,10 +4,12 @@
 //! blocks). Around them: `import` (files), `prior`, `record` and `priors` (what is stored),
 //! `manifest` (the answer).
 
+pub mod encoder;
 pub mod frame;
 pub mod import;
 pub mod manifest;
 mod middle;
+pub mod online;
 pub mod policy;
 pub mod prior;
 pub mod priors;
@@ -15,4 +17,5 @@ pub mod query;
 pub mod ranking;
 mod record;
 pub mod resolve;
+pub mod scorer;
 pub mod summary;

@@ -304,7 +304,7 @@ fn count_blocks(asked: u32, prior: Option<&PriorBlocks>) -> Result<u32, ResolveE
 }
 
 /// The caller's number when it is within one of the prior's.
-fn agree(asked: u32, prior: u32) -> Result<u32, ResolveError> {
+pub(super) fn agree(asked: u32, prior: u32) -> Result<u32, ResolveError> {
     match asked {
         0 => Ok(prior),
         _ if asked > BLOCKS_MAX => Err(ResolveError::TotalBlocksTooLarge {

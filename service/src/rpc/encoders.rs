@@ -5,28 +5,70 @@ use std::sync::Arc;
 use kvatlas_proto::v1;
 use tonic::{Request, Status};
 
-use super::Core;
+use super::{Core, clock::Deadline, convert, status};
+use crate::routing::encoder::registry::{Encoders, NAME_BYTES_MAX};
 
-#[expect(clippy::unused_async, reason = "about to be written")]
 pub async fn put(
-    _core: &Arc<Core>,
-    _request: Request<v1::PutEncoderRequest>,
+    core: &Arc<Core>,
+    request: Request<v1::PutEncoderRequest>,
 ) -> Result<v1::PutEncoderResponse, Status> {
-    Err(Status::unimplemented("not yet"))
+    let deadline = core.deadline(request.metadata());
+    let v1::PutEncoderRequest { name, model_dir } = request.into_inner();
+    let put = move |encoders: &Encoders| encoders.put(&name, &model_dir);
+    let outcome = aside(core, deadline, put).await?;
+    let outcome = outcome.map_err(|error| status::put_encoder(&error))?;
+    Ok(v1::PutEncoderResponse {
+        encoder: Some(convert::encoders::encoder(&outcome.encoder)),
+        replaced: outcome.replaced,
+    })
 }
 
-#[expect(clippy::unused_async, reason = "about to be written")]
+#[expect(clippy::unused_async, reason = "as its siblings")]
 pub async fn list(
-    _core: &Arc<Core>,
-    _request: Request<v1::ListEncodersRequest>,
+    core: &Arc<Core>,
+    request: Request<v1::ListEncodersRequest>,
 ) -> Result<v1::ListEncodersResponse, Status> {
-    Err(Status::unimplemented("not yet"))
+    let v1::ListEncodersRequest {} = request.into_inner();
+    let encoders = core.encoders.list();
+    let encoders = encoders.iter().map(Arc::as_ref);
+    Ok(v1::ListEncodersResponse {
+        encoders: encoders.map(convert::encoders::encoder).collect::<Vec<_>>(),
+    })
 }
 
-#[expect(clippy::unused_async, reason = "about to be written")]
 pub async fn delete(
-    _core: &Arc<Core>,
-    _request: Request<v1::DeleteEncoderRequest>,
+    core: &Arc<Core>,
+    request: Request<v1::DeleteEncoderRequest>,
 ) -> Result<v1::DeleteEncoderResponse, Status> {
-    Err(Status::unimplemented("not yet"))
+    let deadline = core.deadline(request.metadata());
+    let v1::DeleteEncoderRequest { name } = request.into_inner();
+    convert::check_length("name", &name, 1, NAME_BYTES_MAX)?;
+    let deleted = aside(core, deadline, move |encoders| encoders.delete(&name)).await?;
+    let deleted = deleted.map_err(|error| {
+        tracing::error!(%error, "an encoder could not be deleted");
+        Status::internal(error.to_string())
+    })?;
+    if !deleted {
+        return Err(Status::not_found("no encoder has this name"));
+    }
+    Ok(v1::DeleteEncoderResponse {})
+}
+
+/// Runs what blocks on the disk on the import thread. It finishes there even when the deadline
+/// passes.
+async fn aside<T: Send + 'static>(
+    core: &Core,
+    deadline: Deadline,
+    work: impl FnOnce(&Encoders) -> T + Send + 'static,
+) -> Result<T, Status> {
+    deadline.check()?;
+    let encoders = Arc::clone(&core.encoders);
+    let (reply, done) = tokio::sync::oneshot::channel();
+    let queued = core.importers.submit(move || {
+        // A caller that has gone needs no answer.
+        let _gone = reply.send(work(&encoders));
+    });
+    queued.map_err(|_| Status::resource_exhausted("the import queue is full"))?;
+    let done = deadline.bound(done).await?;
+    done.map_err(|_| Status::unavailable("the server is stopping"))
 }

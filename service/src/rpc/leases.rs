@@ -33,6 +33,7 @@ impl Leases for LeasesService {
             core.manifest_leases
                 .validate(now_ms, &lease_id, |generation| {
                     core.priors.is_current_generation(generation)
+                        || core.summaries.is_current_generation(generation)
                 })
         } else {
             let holder = (!holder.is_empty()).then_some(holder.as_str());

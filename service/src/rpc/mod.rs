@@ -11,6 +11,7 @@ pub mod encoders;
 pub mod events;
 pub mod incoming;
 pub mod leases;
+pub mod online;
 pub mod queries;
 pub mod routing;
 pub mod status;
@@ -36,7 +37,10 @@ use crate::{
         writes::{Capacity, Writes},
     },
     leases::{DonorLeases, ManifestLeases},
-    routing::{priors::Priors, query::Queries},
+    routing::{
+        encoder::registry::Encoders, priors::Priors, query::Queries, scorer::Scorer,
+        summary::Summaries,
+    },
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -47,6 +51,9 @@ use crate::{
 pub struct Core {
     pub store: Arc<Store>,
     pub priors: Arc<Priors>,
+    pub summaries: Arc<Summaries>,
+    pub encoders: Arc<Encoders>,
+    pub scorer: Scorer,
     /// Put before they are used.
     pub queries: Queries,
     pub catalog: Arc<Catalog>,
@@ -54,10 +61,14 @@ pub struct Core {
     pub donor_leases: DonorLeases,
     pub manifest_leases: ManifestLeases,
     pub repeats: Repeats,
-    /// For prior imports.
+    /// For imports of priors and encoders.
     pub importers: Workers,
     /// Priors being uploaded: each is held in memory until it is imported.
     pub uploads: Arc<Semaphore>,
+    /// For uploads of key summaries, each on a thread for as long as it lasts.
+    pub summary_importers: Workers,
+    /// Key summaries being uploaded: each has a file of its own until it is imported.
+    pub summary_uploads: Arc<Semaphore>,
     /// For look-ups of long prompts.
     pub finders: Workers,
     pub supervisor: Supervisor,
@@ -76,7 +87,10 @@ pub struct Core {
 pub struct Limits {
     pub message_bytes_max: usize,
     pub prior_bytes_max: u64,
+    pub summary_bytes_max: u64,
     pub call_max: Duration,
+    /// Of the upload of a key summary, which may be many GiB.
+    pub upload_max: Duration,
     /// Milliseconds, when the request names none.
     pub lease_ttl_ms: u32,
     /// Milliseconds that a query is kept, when the request names none.

@@ -10,10 +10,10 @@ use super::{
     Core,
     clock::Deadline,
     convert::{self, check_length, invalid},
-    encoders, queries, status, summaries, upload,
+    encoders, online, queries, status, summaries, upload,
 };
 use crate::routing::{
-    manifest::{ManifestError, get_manifest},
+    manifest::{Manifest, ManifestError, get_manifest},
     prior::{Prior, PriorKey},
     priors::{ALGORITHM_BYTES_MAX, PREFIX_HASH_BYTES_MAX, QUERY_HASH_BYTES_MAX},
 };
@@ -33,6 +33,9 @@ impl Routing for RoutingService {
         match given(&self.0, &request, &deadline) {
             Given::Answer(answer) => answer.map(Response::new),
             Given::LoadFirst(prior) => answer_after_load(&self.0, request, prior, deadline)
+                .await
+                .map(Response::new),
+            Given::Score => answer_scored(&self.0, request, deadline)
                 .await
                 .map(Response::new),
         }
@@ -62,6 +65,7 @@ impl Routing for RoutingService {
                             Given::LoadFirst(prior) => {
                                 answer_after_load(&core, request, prior, deadline).await
                             }
+                            Given::Score => answer_scored(&core, request, deadline).await,
                         }
                     }
                     Err(status) => Err(status),
@@ -188,14 +192,14 @@ impl Routing for RoutingService {
         &self,
         request: Request<v1::GetKeySummaryRequest>,
     ) -> Result<Response<v1::KeySummary>, Status> {
-        summaries::get(&self.0, request).await.map(Response::new)
+        summaries::get(&self.0, request).map(Response::new)
     }
 
     async fn list_key_summaries(
         &self,
         request: Request<v1::ListKeySummariesRequest>,
     ) -> Result<Response<v1::ListKeySummariesResponse>, Status> {
-        summaries::list(&self.0, request).await.map(Response::new)
+        summaries::list(&self.0, request).map(Response::new)
     }
 
     async fn delete_key_summary(
@@ -247,7 +251,9 @@ fn answer_after_load(
         load_per_head(&core, prior, deadline).await?;
         match given(&core, &request, &deadline) {
             Given::Answer(answer) => answer,
-            Given::LoadFirst(_) => Err(Status::unavailable("the prior was replaced meanwhile")),
+            Given::LoadFirst(_) | Given::Score => {
+                Err(Status::unavailable("the prior was replaced meanwhile"))
+            }
         }
     })
 }
@@ -255,28 +261,42 @@ fn answer_after_load(
 enum Given {
     Answer(Result<v1::GetManifestResponse, Status>),
     LoadFirst(Arc<Prior>),
+    Score,
 }
 
 // Converts, answers, records, converts back.
 fn given(core: &Core, request: &v1::GetManifestRequest, deadline: &Deadline) -> Given {
-    let metrics = &core.metrics;
-    match manifest(core, request, deadline) {
-        Ok(manifest) => {
-            metrics.manifests.inc();
-            Given::Answer(Ok(manifest))
-        }
-        Err(Refusal::LoadFirst(prior)) => Given::LoadFirst(prior),
-        Err(Refusal::Status(status)) => {
-            let is_miss = status.code() == Code::NotFound;
-            let counter = if is_miss {
-                &metrics.manifest_misses
-            } else {
-                &metrics.manifest_errors
-            };
-            counter.inc();
-            Given::Answer(Err(status))
-        }
+    if convert::online::is_online(request) {
+        return Given::Score;
     }
+    match manifest(core, request, deadline) {
+        Ok(manifest) => Given::Answer(recorded(core, Ok(manifest))),
+        Err(Refusal::LoadFirst(prior)) => Given::LoadFirst(prior),
+        Err(Refusal::Status(status)) => Given::Answer(recorded(core, Err(status))),
+    }
+}
+
+async fn answer_scored(
+    core: &Arc<Core>,
+    request: v1::GetManifestRequest,
+    deadline: Deadline,
+) -> Result<v1::GetManifestResponse, Status> {
+    let answer = online::manifest(core, request, deadline).await;
+    recorded(core, answer)
+}
+
+fn recorded(
+    core: &Core,
+    answer: Result<v1::GetManifestResponse, Status>,
+) -> Result<v1::GetManifestResponse, Status> {
+    let metrics = &core.metrics;
+    let counter = match &answer {
+        Ok(_) => &metrics.manifests,
+        Err(status) if status.code() == Code::NotFound => &metrics.manifest_misses,
+        Err(_) => &metrics.manifest_errors,
+    };
+    counter.inc();
+    answer
 }
 
 enum Refusal {
@@ -296,19 +316,28 @@ fn manifest(
     deadline: &Deadline,
 ) -> Result<v1::GetManifestResponse, Refusal> {
     deadline.check()?;
+    convert::online::check_not_asked(request)?;
     let (query, ttl_ms) = convert::routing::query(request, core.limits.lease_ttl_ms)?;
     let manifest = match get_manifest(&core.priors, &query) {
         Ok(manifest) => manifest,
         Err(ManifestError::LoadPerHead(prior)) => return Err(Refusal::LoadFirst(prior)),
         Err(error) => return Err(status::manifest(&error).into()),
     };
-    let generation = manifest.prior.as_ref().map_or(0, |prior| prior.generation);
+    Ok(leased(core, manifest, deadline, ttl_ms))
+}
+
+/// The answer with its lease.
+pub(super) fn leased(
+    core: &Core,
+    manifest: Manifest,
+    deadline: &Deadline,
+    ttl_ms: u32,
+) -> v1::GetManifestResponse {
     let token = core
         .manifest_leases
-        .issue(deadline.began_ms, ttl_ms, generation);
+        .issue(deadline.began_ms, ttl_ms, manifest.generation());
     let lease = convert::routing::lease(&token, deadline.began_ms, ttl_ms);
-    let ignored_query = request.query.is_some() || request.query_tokens.is_some();
-    Ok(convert::routing::manifest(manifest, lease, ignored_query))
+    convert::routing::manifest(manifest, lease)
 }
 
 async fn load_per_head(

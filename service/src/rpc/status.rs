@@ -6,10 +6,13 @@ use tonic::{Code, Status};
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
     routing::{
+        encoder::{EncoderError, registry},
         manifest::ManifestError,
         priors::PutError,
         query::{PlanError, QueriesFull},
         resolve::ResolveError,
+        scorer::ScoreError,
+        summary::{PutSummaryError, SummaryError},
     },
 };
 
@@ -50,11 +53,22 @@ pub fn manifest(error: &ManifestError) -> Status {
         | ManifestError::FallbackNeedsTotalBlocks => Code::InvalidArgument,
         ManifestError::Resolve(error) => resolve(error),
         ManifestError::NotFound { .. } => Code::NotFound,
-        ManifestError::OnlineUnavailable { .. } => Code::Unimplemented,
+        ManifestError::QueryMissing => Code::InvalidArgument,
+        ManifestError::EncoderMissing | ManifestError::SummaryMissing => Code::NotFound,
         // The handler loads and asks again; a prior that cannot be loaded is reported there.
         ManifestError::LoadPerHead(_) => Code::Internal,
     };
     Status::new(code, error.to_string())
+}
+
+/// Why a task was not scored.
+#[must_use]
+pub fn score(error: &ScoreError) -> Status {
+    match error {
+        ScoreError::Plan(error) => plan(error),
+        ScoreError::Encoder(error) => encoder(error),
+        ScoreError::Summary(error) => load_summary(error),
+    }
 }
 
 fn resolve(error: &ResolveError) -> Code {
@@ -110,6 +124,72 @@ pub fn plan(error: &PlanError) -> Status {
         Code::InvalidArgument
     } else {
         Code::FailedPrecondition
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn put_encoder(error: &registry::PutError) -> Status {
+    let code = match error {
+        registry::PutError::Name { .. }
+        | registry::PutError::ModelDir { .. }
+        | registry::PutError::NotBelow
+        | registry::PutError::Model(_) => Code::InvalidArgument,
+        registry::PutError::NoModelsDir => Code::FailedPrecondition,
+        registry::PutError::Full => Code::ResourceExhausted,
+        registry::PutError::Store(error) => {
+            tracing::error!(%error, "an encoder could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn put_summary(error: &PutSummaryError) -> Status {
+    let code = match error {
+        PutSummaryError::PrefixHash { .. }
+        | PutSummaryError::Frame(_)
+        | PutSummaryError::Import(_)
+        | PutSummaryError::Unknown { .. }
+        | PutSummaryError::Missing { .. }
+        | PutSummaryError::Shape { .. }
+        | PutSummaryError::Dimension { .. }
+        | PutSummaryError::HeadDim { .. }
+        | PutSummaryError::RowElements { .. }
+        | PutSummaryError::TableBytes { .. }
+        | PutSummaryError::Value { .. } => Code::InvalidArgument,
+        PutSummaryError::BlocksDiffer(_) => Code::FailedPrecondition,
+        PutSummaryError::Full => Code::ResourceExhausted,
+        PutSummaryError::Unwanted => Code::Cancelled,
+        PutSummaryError::NoRandomness
+        | PutSummaryError::Unreadable(_)
+        | PutSummaryError::Store(_) => {
+            tracing::error!(%error, "a key summary could not be stored");
+            Code::Internal
+        }
+    };
+    Status::new(code, error.to_string())
+}
+
+#[must_use]
+pub fn encoder(error: &EncoderError) -> Status {
+    let code = if error.is_of_request() {
+        Code::InvalidArgument
+    } else {
+        // What is stored does not go together, or not any more.
+        Code::FailedPrecondition
+    };
+    Status::new(code, error.to_string())
+}
+
+/// A stored key summary that cannot be read.
+#[must_use]
+pub fn load_summary(error: &SummaryError) -> Status {
+    tracing::error!(%error, "a key summary could not be read");
+    let code = match error {
+        SummaryError::Damaged { .. } => Code::DataLoss,
+        SummaryError::Store(_) => Code::Internal,
     };
     Status::new(code, error.to_string())
 }

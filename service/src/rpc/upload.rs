@@ -18,7 +18,7 @@ use super::{
 use crate::routing::priors::{PriorUpload, PutOutcome};
 
 /// Largest chunk, in bytes.
-const CHUNK_BYTES_MAX: usize = 1 << 20;
+pub(super) const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// Receives a prior and hands it to the import thread.
 pub async fn put_prior(

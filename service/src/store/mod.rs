@@ -63,6 +63,7 @@ pub enum Table {
     Namespaces = 3,
     Donors = 4,
     KeySummaries = 5,
+    Encoders = 6,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +104,7 @@ pub struct Store {
 
 /// How many batches were written, then how many records each table has, by table byte. sled can
 /// lose writes of a damaged log without a word: then these differ from what is found.
-type Counts = [u64; 6];
+type Counts = [u64; 7];
 const WRITES: usize = 0;
 
 /// What was found at the start.

@@ -1,6 +1,6 @@
 //! Counters and histograms, with every handle bound once at the start.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::text::encode,
@@ -19,6 +19,7 @@ use crate::donors::vocabulary::FallbackReason;
 const LATENCY_BUCKETS: (f64, f64, u16) = (1e-5, 2.0, 21);
 /// Geometric: 16 tokens to about half a million.
 const TOKEN_BUCKETS: (f64, f64, u16) = (16.0, 2.0, 16);
+const BATCH_BUCKETS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 const SHARE_BUCKETS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 type Labels = [(&'static str, &'static str); 1];
@@ -49,6 +50,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     pub lookups: Lookups,
     pub reuse: Reuse,
+    pub scorer: Scoring,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
     pub manifests: Counter,
@@ -77,6 +79,22 @@ pub struct Lookups {
     pub external_tokens_reported: Histogram,
     pub similarity: Histogram,
     pub reuse_ratio: Histogram,
+}
+
+/// What online scoring came to.
+#[derive(Debug, Clone)]
+pub struct Scoring {
+    /// Scored with others that read the same table, this one included.
+    pub batch: Histogram,
+    /// From the call's start to its answer, the time in the queue included.
+    pub seconds: Histogram,
+    /// From being taken from the queue to being answered.
+    pub work_seconds: Histogram,
+    /// Tasks for which a screen left only some blocks to be scored.
+    pub screened: Counter,
+    pub refused: Counter,
+    pub late: Counter,
+    pub fallbacks: Counter,
 }
 
 /// What engines made of the answers.
@@ -109,6 +127,7 @@ impl Metrics {
         Metrics {
             lookups: Lookups::new(r),
             reuse: Reuse::new(r),
+            scorer: Scoring::new(r),
             donor_registrations: counter(
                 r,
                 "semantic_donor_registrations",
@@ -192,6 +211,58 @@ impl Lookups {
             similarity: share(r, "semantic_similarity", "Similarity of nominated donors"),
             reuse_ratio: share(r, "semantic_reuse_ratio", "Reuse ratio of nominated donors"),
         }
+    }
+}
+
+impl Scoring {
+    fn new(r: &mut Registry) -> Scoring {
+        let batch = Histogram::new(BATCH_BUCKETS);
+        r.register(
+            "kvatlas_score_batch",
+            "Requests that were scored together",
+            batch.clone(),
+        );
+        Scoring {
+            batch,
+            seconds: latency(
+                r,
+                "kvatlas_score_latency",
+                "Time from a call that is scored online to its answer",
+            ),
+            work_seconds: latency(
+                r,
+                "kvatlas_score_work",
+                "Time from leaving the scorer's queue to the answer",
+            ),
+            screened: counter(
+                r,
+                "kvatlas_score_screened",
+                "Requests for which a screen left only some blocks to be scored",
+            ),
+            refused: counter(
+                r,
+                "kvatlas_score_refused",
+                "Requests that found the scorer's queue full",
+            ),
+            late: counter(
+                r,
+                "kvatlas_score_late",
+                "Requests whose deadline passed while they waited for the scorer",
+            ),
+            fallbacks: counter(
+                r,
+                "kvatlas_score_fallbacks",
+                "Requests that the stored prior answered since scoring was not possible",
+            ),
+        }
+    }
+
+    pub fn observe(&self, took_ns: u64, work_ns: u64, batch: usize) {
+        let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
+        self.seconds.observe(seconds(took_ns));
+        self.work_seconds.observe(seconds(work_ns));
+        #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
+        self.batch.observe(batch as f64);
     }
 }
 

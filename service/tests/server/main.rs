@@ -14,6 +14,8 @@ mod grpcurl;
 #[cfg(test)]
 mod http_port;
 #[cfg(test)]
+mod online;
+#[cfg(test)]
 mod queries;
 #[cfg(test)]
 mod serving;

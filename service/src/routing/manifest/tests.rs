@@ -1,5 +1,6 @@
 //! Whole answers, from the request's fields to blocks, provenance and reason.
 
+use super::super::online::stored_instead;
 use super::super::priors::tests::{Fixture, lists, scores, upload};
 use super::*;
 
@@ -41,7 +42,6 @@ fn query(text: &str) -> ManifestQuery<'_> {
             "algorithm" => query.algorithm = value,
             "total" => query.total_blocks = value.parse().unwrap(),
             "fallback" => query.fallback_policy = value,
-            "allow" => query.allow_fallback = value.parse().unwrap(),
             _ => panic!("unknown field {field}"),
         }
     }
@@ -102,8 +102,14 @@ fn answers_are_the_same_after_a_restart() {
 fn of_several_reasons_the_weightier_is_told() {
     let fixture = fixture();
     let online = |text: &str, blocks: &[u32], provenance, reason| {
-        let text = format!("{text} algorithm=kri-q allow=true query=x");
-        check(&fixture.priors, &text, (blocks, provenance, Some(reason)));
+        let text = format!("{text} algorithm=kri-q query=x");
+        let asked = query(&text);
+        let manifest = stored_instead(&fixture.priors, &asked, Reason::OnlineUnavailable).unwrap();
+        assert_eq!(manifest.blocks, blocks, "{text}");
+        assert_eq!(
+            (manifest.provenance, manifest.reason),
+            (provenance, Some(reason))
+        );
     };
     online("p k=2", &[1, 3], PRIOR, Reason::OnlineUnavailable);
     online("p k=6", &[0, 1, 2, 3, 4, 5], PRIOR, Reason::AllBlocks);
@@ -125,7 +131,8 @@ fn an_unknown_prefix_is_answered_by_position_only_when_asked_to() {
         refused(priors, text, "no prior is stored under this prefix_hash");
     }
     refused(priors, "p k=2 algorithm=kri-a", "prefix_hash and algorithm");
-    let online = get_manifest(priors, &query("none k=2 algorithm=kri-q allow=true"));
+    let asked = query("none k=2 algorithm=kri-q");
+    let online = stored_instead(priors, &asked, Reason::OnlineUnavailable);
     let online = online.unwrap_err().to_string();
     assert!(online.ends_with("this prefix_hash"), "{online}");
 
@@ -176,7 +183,6 @@ fn contradictions_are_refused_whatever_is_stored() {
             ("k=2 fallback=A1R2", "fallback_policy: expected A<a>R<r>"),
             ("k=2 fallback=top-k", "needs no prior, got top-k"),
             ("k=2 fallback=A1R1K1", "needs no prior, got A/R/K"),
-            ("k=2 algorithm=kri-t", "algorithm: kri-t cannot be scored"),
         ] {
             refused(priors, &format!("{prefix} total=6 {fields}"), says);
         }

@@ -5,11 +5,13 @@
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use kvatlas_kernels::score::Elements;
+use kvatlas_kernels::screen::{CODE_ZERO, ChannelStatistics, Quantizer, WIDTH_MAX};
 
 use super::block::{Figures, KeySums, check};
 use super::content::{Source, SummaryTensors, Tensors};
 use super::error::{PutSummaryError, ValueProblem};
-use super::record::{Lengths, TableBlobs};
+use super::record::{Lengths, ScreenBlobs, TableBlobs};
 use crate::routing::frame::SummaryShape;
 use crate::routing::import::TensorView;
 use crate::store::{BlobRef, BlobWriter, Store, StoreError};
@@ -54,7 +56,7 @@ impl Drop for NewBlobs<'_> {
     }
 }
 
-/// Writes the tables of a source. `is_wanted` is asked before each tile.
+/// Writes the tables of a source and their screens. `is_wanted` is asked now and then.
 ///
 /// # Errors
 /// A number that cannot be stored, a failing disk, and when the tables are not wanted any more.
@@ -62,13 +64,16 @@ pub(super) fn build(
     new: &mut NewBlobs<'_>,
     source: &Source<'_>,
     shape: &SummaryShape,
+    dither_seed: u64,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<TableBlobs, PutSummaryError> {
     let store = new.store;
-    let mut means = store.blob_writer()?;
+    let Lengths { width, .. } = Lengths::of(shape);
+    let mut means = Rows::create(store, width)?;
     let mut inverse_norms = store.blob_writer()?;
+    let optional = |has: bool, width| has.then(|| Rows::create(store, width)).transpose();
+    let mut extremes = optional(shape.has_extremes, 2 * width)?;
     let writer = |has: bool| has.then(|| store.blob_writer()).transpose();
-    let mut extremes = writer(shape.has_extremes)?;
     let mut magnitudes = writer(shape.has_magnitudes)?;
 
     let mut tile = Tile::new(shape);
@@ -80,21 +85,109 @@ pub(super) fn build(
         }
         tile.rows = tile.rows.min(source.blocks - first);
         reader.fill(&mut tile, first)?;
-        means.write(bytemuck::cast_slice(tile.means()))?;
+        means.write(tile.means())?;
         inverse_norms.write(bytemuck::cast_slice(tile.inverse_norms()))?;
         if let Some(extremes) = &mut extremes {
-            extremes.write(bytemuck::cast_slice(tile.extremes()))?;
+            extremes.write(tile.extremes())?;
         }
         if let Some(magnitudes) = &mut magnitudes {
             magnitudes.write(bytemuck::cast_slice(tile.magnitudes()))?;
         }
         first += tile.rows;
     }
+    let (means, screen) = means.finish(new, dither_seed, is_wanted)?;
+    let extremes = extremes.map(|rows| rows.finish(new, dither_seed, is_wanted));
+    let (extremes, extremes_screen) = extremes.transpose()?.unzip();
     Ok(TableBlobs {
-        means: new.finish(means)?,
+        means,
         inverse_norms: new.finish(inverse_norms)?,
-        extremes: extremes.map(|writer| new.finish(writer)).transpose()?,
+        extremes,
         magnitudes: magnitudes.map(|writer| new.finish(writer)).transpose()?,
+        screen,
+        extremes_screen: extremes_screen.flatten(),
+    })
+}
+
+/// A table of f16 rows on its way to the disk, and what a screen of it has to know before.
+struct Rows<'s> {
+    writer: BlobWriter<'s>,
+    width: usize,
+    /// None where the rows are too wide for a screen.
+    statistics: Option<ChannelStatistics>,
+}
+
+impl<'s> Rows<'s> {
+    fn create(store: &'s Store, width: usize) -> Result<Self, StoreError> {
+        Ok(Self {
+            writer: store.blob_writer()?,
+            width,
+            statistics: (width <= WIDTH_MAX).then(|| ChannelStatistics::new(width)),
+        })
+    }
+
+    fn write(&mut self, rows: &[f16]) -> Result<(), StoreError> {
+        if let Some(statistics) = &mut self.statistics {
+            for row in rows.chunks_exact(self.width) {
+                statistics.add_row(Elements::F16(row));
+            }
+        }
+        self.writer.write(bytemuck::cast_slice(rows))
+    }
+
+    fn finish(
+        self,
+        new: &mut NewBlobs<'_>,
+        dither_seed: u64,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(BlobRef, Option<ScreenBlobs>), PutSummaryError> {
+        let table = new.finish(self.writer)?;
+        let Some(statistics) = self.statistics else {
+            return Ok((table, None));
+        };
+        let mut quantizer = Quantizer::new(statistics.finish(), dither_seed);
+        let screen = write_screen(new, &table, &mut quantizer, is_wanted)?;
+        Ok((table, Some(screen)))
+    }
+}
+
+/// Reads a table again and writes its screen.
+fn write_screen(
+    new: &mut NewBlobs<'_>,
+    table: &BlobRef,
+    quantizer: &mut Quantizer,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<ScreenBlobs, PutSummaryError> {
+    let store = new.store;
+    let table = store.map_blob(table)?;
+    let table: &[f16] = bytemuck::cast_slice(&table);
+    let width = quantizer.channels().centres.len();
+    let mut codes = store.blob_writer()?;
+    let (mut scales, mut norms) = (Vec::new(), Vec::new());
+    let tile_rows = (TILE_BYTES / width).max(1);
+    let mut tile_codes = vec![CODE_ZERO; tile_rows * width];
+    for tile in table.chunks(tile_rows * width) {
+        if !is_wanted() {
+            return Err(PutSummaryError::Unwanted);
+        }
+        let tile_codes = &mut tile_codes[..tile.len()];
+        let rows = tile
+            .chunks_exact(width)
+            .zip(tile_codes.chunks_exact_mut(width));
+        for (row, codes) in rows {
+            let row = quantizer.quantize_row(scales.len(), Elements::F16(row), codes);
+            scales.push(row.scale);
+            norms.push(row.norm);
+        }
+        codes.write(tile_codes)?;
+    }
+    let channels = quantizer.channels();
+    let mut parameters = store.blob_writer()?;
+    for section in [&scales, &norms, &channels.centres, &channels.scales] {
+        parameters.write(bytemuck::cast_slice(section))?;
+    }
+    Ok(ScreenBlobs {
+        codes: new.finish(codes)?,
+        parameters: new.finish(parameters)?,
     })
 }
 

@@ -1,14 +1,17 @@
 //! What must hold of a summary's frame and size before its keys are read.
 
-use super::ROW_ELEMENTS_MAX;
 use super::content::Source;
 use super::error::{FrameError, PutSummaryError};
 use super::record::Lengths;
+use super::{HEAD_DIM_MAX, ROW_ELEMENTS_MAX};
 use crate::routing::frame::{KeyFrame, SummaryShape};
-use crate::routing::import::BLOCK_SIZE_MAX;
+use crate::routing::import::{BLOCK_SIZE_MAX, LAYERS_MAX};
 
-/// What can be said of a frame before the file is opened.
-pub(super) fn check_frame(frame: &KeyFrame) -> Result<(), FrameError> {
+/// What can be said of a frame before the file is there.
+///
+/// # Errors
+/// What is not as [`KeyFrame`] says, with its limit.
+pub fn check_frame(frame: &KeyFrame) -> Result<(), FrameError> {
     let KeyFrame {
         rope: _,
         layout: _,
@@ -17,6 +20,10 @@ pub(super) fn check_frame(frame: &KeyFrame) -> Result<(), FrameError> {
         block_size,
         layer_ids,
     } = frame;
+    let found = inv_freq.len();
+    if !(1..=HEAD_DIM_MAX / 2).contains(&found) {
+        return Err(FrameError::InvFreqLimit { found });
+    }
     let is_bad = |number: &f32| !(number.is_finite() && *number > 0.0);
     if let Some(index) = inv_freq.iter().position(is_bad) {
         let found = inv_freq[index];
@@ -28,6 +35,10 @@ pub(super) fn check_frame(frame: &KeyFrame) -> Result<(), FrameError> {
     }
     if !(1..=BLOCK_SIZE_MAX).contains(&block_size) {
         return Err(FrameError::BlockSize { found: block_size });
+    }
+    let found = layer_ids.len();
+    if !(1..=LAYERS_MAX as usize).contains(&found) {
+        return Err(FrameError::LayerLimit { found });
     }
     if let Some(pair) = layer_ids.windows(2).find(|pair| pair[0] >= pair[1]) {
         let (before, found) = (pair[0], pair[1]);

@@ -160,7 +160,10 @@ fn cartridge_layer<'a>(
     let mut parts = Vec::new();
     let mut shape: Option<[usize; 3]> = None;
     for name in names {
-        let part = need(file, name)?.without_batch();
+        let mut part = need(file, name)?;
+        if part.shape.len() == 4 {
+            part = part.without_batch();
+        }
         let [kv_heads, tokens, head_dim] = *part.shape else {
             return Err(PutSummaryError::Shape {
                 field: name.clone(),

@@ -1,7 +1,7 @@
 //! Why a key summary was not put, or cannot be read.
 
 use super::{HEAD_DIM_MAX, ROW_ELEMENTS_MAX, SUMMARIES_MAX};
-use crate::routing::import::{BLOCK_SIZE_MAX, ImportError};
+use crate::routing::import::{BLOCK_SIZE_MAX, ImportError, LAYERS_MAX};
 use crate::routing::priors::{BlocksDiffer, PREFIX_HASH_BYTES_MAX};
 use crate::store::{BLOB_BYTES_MAX, Damage, StoreError};
 
@@ -66,6 +66,8 @@ pub enum PutSummaryError {
 /// What is wrong with the frame that a summary states.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FrameError {
+    #[error("inv_freq: {found} numbers, expected 1 to {}", HEAD_DIM_MAX / 2)]
+    InvFreqLimit { found: usize },
     #[error("inv_freq: expected {wanted} (head_dim / 2), got {found}")]
     InvFreqCount { wanted: usize, found: usize },
     #[error("inv_freq: number {index} is {found}; expected finite numbers above 0")]
@@ -74,6 +76,8 @@ pub enum FrameError {
     AttentionScaling { found: f32 },
     #[error("block_size: {found}; expected 1 to {BLOCK_SIZE_MAX}")]
     BlockSize { found: u32 },
+    #[error("layer_ids: {found} layers, expected 1 to {LAYERS_MAX}")]
+    LayerLimit { found: usize },
     #[error("layer_ids: {given} given, the file has {found} layers")]
     LayerCount { given: usize, found: usize },
     #[error("layer_ids: {found} follows {before}; expected ascending numbers")]

@@ -39,6 +39,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use self::check::check_frame;
 pub use self::content::Content;
 pub use self::error::{FrameError, PutSummaryError, SummaryError, ValueProblem};
 pub use self::key_summary::KeySummary;

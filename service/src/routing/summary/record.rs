@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 
+use kvatlas_kernels::screen::SectionBytes;
 use prost::Message;
 
 use super::key_summary::KeySummary;
@@ -20,6 +21,17 @@ pub(super) struct TableBlobs {
     pub inverse_norms: BlobRef,
     pub extremes: Option<BlobRef>,
     pub magnitudes: Option<BlobRef>,
+    /// Of the means. Rows that are very wide have none, as below.
+    pub screen: Option<ScreenBlobs>,
+    pub extremes_screen: Option<ScreenBlobs>,
+}
+
+/// The files of a screen.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ScreenBlobs {
+    pub codes: BlobRef,
+    /// Scales and norms of the blocks, centres and scales of the channels.
+    pub parameters: BlobRef,
 }
 
 impl TableBlobs {
@@ -29,25 +41,67 @@ impl TableBlobs {
             inverse_norms,
             extremes,
             magnitudes,
+            screen,
+            extremes_screen,
         } = self;
+        let screens = screen.iter().chain(extremes_screen);
         [means, inverse_norms]
             .into_iter()
             .chain(extremes)
             .chain(magnitudes)
+            .chain(screens.flat_map(|screen| [&screen.codes, &screen.parameters]))
     }
 
     fn fit(&self, shape: &SummaryShape) -> bool {
-        let lengths = Lengths::of(shape);
+        let Lengths {
+            width,
+            means,
+            extremes,
+            magnitudes,
+            inverse_norms,
+        } = Lengths::of(shape);
         let tables = [
-            (Some(&self.means), lengths.means),
-            (Some(&self.inverse_norms), lengths.inverse_norms),
-            (self.extremes.as_ref(), lengths.extremes),
-            (self.magnitudes.as_ref(), lengths.magnitudes),
+            (Some(&self.means), means),
+            (Some(&self.inverse_norms), inverse_norms),
+            (self.extremes.as_ref(), extremes),
+            (self.magnitudes.as_ref(), magnitudes),
         ];
-        let fits = |blob: &BlobRef, bytes| u128::from(blob.length) == bytes;
+        let blocks = shape.blocks as usize;
+        let screen = |screen: &ScreenBlobs, width: usize| {
+            let bytes = SectionBytes::new(blocks, width);
+            let parameters = bytes.block_scales
+                + bytes.block_norms
+                + bytes.channel_centres
+                + bytes.channel_scales;
+            is_long(&screen.codes, bytes.codes as u128)
+                && is_long(&screen.parameters, parameters as u128)
+        };
         tables
             .into_iter()
-            .all(|(blob, bytes)| blob.is_none_or(|blob| fits(blob, bytes)))
+            .all(|(blob, bytes)| blob.is_none_or(|blob| is_long(blob, bytes)))
+            && self.screen.as_ref().is_none_or(|s| screen(s, width))
+            && self
+                .extremes_screen
+                .as_ref()
+                .is_none_or(|s| screen(s, 2 * width))
+    }
+}
+
+fn is_long(blob: &BlobRef, bytes: u128) -> bool {
+    u128::from(blob.length) == bytes
+}
+
+impl ScreenBlobs {
+    fn to_bytes(&self) -> Vec<u8> {
+        [self.codes.to_bytes(), self.parameters.to_bytes()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (codes, parameters) = bytes.split_at_checked(BlobRef::BYTES)?;
+        Some(Self {
+            codes: BlobRef::from_bytes(codes)?,
+            parameters: BlobRef::from_bytes(parameters)?,
+        })
     }
 }
 
@@ -79,6 +133,10 @@ impl Lengths {
         }
     }
 }
+
+/// What the codes of a screen mean. One that says something else is left alone: without a screen
+/// the answers are the same.
+const SCREEN_VERSION: u32 = 1;
 
 const PRE_ROPE: u32 = 1;
 const POST_ROPE: u32 = 2;
@@ -122,6 +180,13 @@ struct SummaryRecord {
     extremes: Vec<u8>,
     #[prost(bytes = "vec", tag = "17")]
     magnitudes: Vec<u8>,
+    #[prost(uint32, tag = "18")]
+    screen_version: u32,
+    /// A [`ScreenBlobs`], as the next; empty without the screen.
+    #[prost(bytes = "vec", tag = "19")]
+    screen: Vec<u8>,
+    #[prost(bytes = "vec", tag = "20")]
+    extremes_screen: Vec<u8>,
 }
 
 pub(super) fn encode(summary: &KeySummary) -> Vec<u8> {
@@ -138,7 +203,11 @@ pub(super) fn encode(summary: &KeySummary) -> Vec<u8> {
         inverse_norms,
         extremes,
         magnitudes,
+        screen,
+        extremes_screen,
     } = &summary.blobs;
+    let screen_bytes =
+        |screen: &Option<ScreenBlobs>| screen.as_ref().map_or(Vec::new(), ScreenBlobs::to_bytes);
     let optional = |blob: &Option<BlobRef>| {
         blob.as_ref()
             .map_or(Vec::new(), |blob| blob.to_bytes().into())
@@ -167,6 +236,9 @@ pub(super) fn encode(summary: &KeySummary) -> Vec<u8> {
         inverse_norms: inverse_norms.to_bytes().into(),
         extremes: optional(extremes),
         magnitudes: optional(magnitudes),
+        screen_version: SCREEN_VERSION,
+        screen: screen_bytes(screen),
+        extremes_screen: screen_bytes(extremes_screen),
     };
     record.encode_to_vec()
 }
@@ -181,11 +253,18 @@ pub(super) fn decode(key: &[u8], payload: &[u8]) -> Option<KeySummary> {
         [] => Some(None),
         bytes => BlobRef::from_bytes(bytes).map(Some),
     };
+    let screen = |bytes: &[u8]| match bytes {
+        [] => Some(None),
+        _ if record.screen_version != SCREEN_VERSION => Some(None),
+        bytes => ScreenBlobs::from_bytes(bytes).map(Some),
+    };
     let blobs = TableBlobs {
         means: BlobRef::from_bytes(&record.means)?,
         inverse_norms: BlobRef::from_bytes(&record.inverse_norms)?,
         extremes: optional(&record.extremes)?,
         magnitudes: optional(&record.magnitudes)?,
+        screen: screen(&record.screen)?,
+        extremes_screen: screen(&record.extremes_screen)?,
     };
     let shape = SummaryShape {
         frame: KeyFrame {

@@ -138,7 +138,7 @@ impl Summaries {
         self.priors.check_summary(prefix_hash, shape.blocks)?;
         let dither_seed = random_seed()?;
         let mut new = NewBlobs::new(&self.store);
-        let blobs = build(&mut new, &source, &shape, is_wanted)?;
+        let blobs = build(&mut new, &source, &shape, dither_seed, is_wanted)?;
         let summary = KeySummary {
             prefix_hash: prefix_hash.into(),
             generation: self.store.next_sequence()?,

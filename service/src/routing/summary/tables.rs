@@ -2,11 +2,12 @@
 
 use half::f16;
 use kvatlas_kernels::score::{Elements, Table};
+use kvatlas_kernels::screen::Screen;
 
 use super::error::SummaryError;
-use super::record::{Lengths, TableBlobs};
+use super::record::{Lengths, ScreenBlobs, TableBlobs};
 use crate::routing::frame::SummaryShape;
-use crate::store::{Blob, BlobRef, Store, StoreError};
+use crate::store::{Blob, BlobRef, Damage, Store, StoreError};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("tables are mapped as they lie in files, which are little-endian");
@@ -20,6 +21,16 @@ pub struct Tables {
     inverse_norms: Blob,
     extremes: Option<Blob>,
     magnitudes: Option<Blob>,
+    screen: Option<ScreenFiles>,
+    extremes_screen: Option<ScreenFiles>,
+}
+
+#[derive(Debug)]
+struct ScreenFiles {
+    blocks: usize,
+    width: usize,
+    codes: Blob,
+    parameters: Blob,
 }
 
 impl Tables {
@@ -33,16 +44,25 @@ impl Tables {
             inverse_norms,
             extremes,
             magnitudes,
+            screen,
+            extremes_screen,
         } = blobs;
+        let width = Lengths::of(shape).width;
         let map = |table, blob: &BlobRef| map(store, table, blob);
         let optional =
             |table, blob: &Option<BlobRef>| blob.as_ref().map(|b| map(table, b)).transpose();
+        let screen_files = |table, blobs: &Option<ScreenBlobs>, width| {
+            let open = |blobs| ScreenFiles::open(store, table, blobs, (shape.blocks, width));
+            blobs.as_ref().map(open).transpose()
+        };
         Ok(Self {
-            width: Lengths::of(shape).width,
+            width,
             means: map("means", means)?,
             inverse_norms: map("norms", inverse_norms)?,
             extremes: optional("smallest and largest keys", extremes)?,
             magnitudes: optional("magnitudes", magnitudes)?,
+            screen: screen_files("screened means", screen, width)?,
+            extremes_screen: screen_files("screened extremes", extremes_screen, 2 * width)?,
         })
     }
 
@@ -67,10 +87,57 @@ impl Tables {
         Some(table(magnitudes, self.width / 2))
     }
 
+    /// Of the means.
+    #[must_use]
+    pub fn screen(&self) -> Option<Screen<'_>> {
+        self.screen.as_ref().map(ScreenFiles::view)
+    }
+
+    #[must_use]
+    pub fn extremes_screen(&self) -> Option<Screen<'_>> {
+        self.extremes_screen.as_ref().map(ScreenFiles::view)
+    }
+
     /// `[blocks, layers, kv_heads]`: 1 / max(|mean key|, 1e-12), of the means as they are stored.
     #[must_use]
     pub fn inverse_norms(&self) -> &[f32] {
         bytemuck::cast_slice(&self.inverse_norms)
+    }
+}
+
+impl ScreenFiles {
+    fn open(
+        store: &Store,
+        table: &'static str,
+        blobs: &ScreenBlobs,
+        (blocks, width): (u32, usize),
+    ) -> Result<Self, SummaryError> {
+        let files = Self {
+            blocks: blocks as usize,
+            width,
+            codes: map(store, table, &blobs.codes)?,
+            parameters: map(store, table, &blobs.parameters)?,
+        };
+        // The checksum has said that this is what was written: so it was written wrong.
+        files.view().check().map_err(|_| SummaryError::Damaged {
+            table,
+            damage: Damage::Newer,
+        })?;
+        Ok(files)
+    }
+
+    fn view(&self) -> Screen<'_> {
+        let parameters: &[f32] = bytemuck::cast_slice(&self.parameters);
+        let (block_scales, rest) = parameters.split_at(self.blocks);
+        let (block_norms, rest) = rest.split_at(self.blocks);
+        let (channel_centres, channel_scales) = rest.split_at(self.width);
+        Screen {
+            codes: &self.codes,
+            block_scales,
+            block_norms,
+            channel_centres,
+            channel_scales,
+        }
     }
 }
 

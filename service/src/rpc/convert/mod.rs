@@ -1,10 +1,13 @@
 //! Bytes from outside become types that cannot be wrong. All validation is here.
 
 pub mod donors;
+pub mod encoders;
 pub mod leases;
 pub mod namespace;
+pub mod online;
 pub mod queries;
 pub mod routing;
+pub mod summaries;
 
 use std::fmt::Display;
 

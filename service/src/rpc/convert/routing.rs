@@ -31,26 +31,14 @@ pub fn query(
         algorithm,
         total_blocks,
         fallback_policy,
-        allow_fallback,
+        // What scoring online looks at: `convert::online`.
+        allow_fallback: _,
         lease_ttl_ms: wanted_ttl_ms,
-        query,
-        query_tokens,
+        query: _,
+        query_tokens: _,
         similarity: _,
         aggregation: _,
     } = request;
-    let online = [
-        ("query", query.is_some()),
-        ("query_tokens", query_tokens.is_some()),
-    ];
-    if let Some((field, _)) = online
-        .into_iter()
-        .find(|(_, given)| *given && !allow_fallback)
-    {
-        return Err(Status::unimplemented(format!(
-            "{field}: online scoring is not implemented in this version; allow_fallback takes the \
-             stored prior"
-        )));
-    }
     let lease = ttl("lease_ttl_ms", *wanted_ttl_ms, lease_ttl_ms)?;
     let query = ManifestQuery {
         prefix_hash,
@@ -60,7 +48,6 @@ pub fn query(
         algorithm,
         total_blocks: *total_blocks,
         fallback_policy,
-        allow_fallback: *allow_fallback,
     };
     Ok((query, lease))
 }
@@ -77,11 +64,8 @@ pub fn lease(token: &ManifestToken, now_ms: u64, ttl_ms: u32) -> v1::Lease {
 
 /// The answer on the wire, with its lease.
 #[must_use]
-pub fn manifest(
-    manifest: Manifest,
-    lease: v1::Lease,
-    ignored_query: bool,
-) -> v1::GetManifestResponse {
+pub fn manifest(manifest: Manifest, lease: v1::Lease) -> v1::GetManifestResponse {
+    let prior_generation = manifest.generation();
     let Manifest {
         blocks,
         heads,
@@ -90,6 +74,7 @@ pub fn manifest(
         policy,
         prior,
         provenance,
+        online,
         reason,
     } = manifest;
     let (block_indices, per_head) = match heads {
@@ -105,6 +90,7 @@ pub fn manifest(
     };
     let provenance = match provenance {
         Provenance::Prior => v1::ManifestProvenance::Prior,
+        Provenance::Online => v1::ManifestProvenance::Online,
         Provenance::PolicyOnly => v1::ManifestProvenance::PolicyOnly,
     };
     let reason = match reason {
@@ -113,19 +99,18 @@ pub fn manifest(
         Some(Reason::AllBlocks) => v1::ManifestReason::AllBlocks,
         Some(Reason::OnlineUnavailable) => v1::ManifestReason::OnlineUnavailable,
         Some(Reason::QueryUnknown) => v1::ManifestReason::QueryUnknown,
-        None if ignored_query => v1::ManifestReason::OnlineUnavailable,
         None => v1::ManifestReason::Unspecified,
     };
     let prior = prior.as_deref();
+    let of_prior = prior.map(|prior| prior.key.algorithm.as_ref());
+    let algorithm = online.map(|online| online.algorithm).or(of_prior);
     v1::GetManifestResponse {
         block_indices,
         total_blocks,
         effective_k,
-        algorithm: prior
-            .map(|prior| prior.key.algorithm.to_string())
-            .unwrap_or_default(),
+        algorithm: algorithm.unwrap_or_default().to_owned(),
         policy: policy.tag(),
-        prior_generation: prior.map_or(0, |prior| prior.generation),
+        prior_generation,
         repair: prior
             .and_then(|prior| prior.repair.as_ref())
             .map(repair_to_wire),
@@ -159,12 +144,7 @@ pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<Uploa
         repair,
         size_bytes,
     } = header;
-    let format = match v1::PriorFormat::try_from(format) {
-        Ok(v1::PriorFormat::Unspecified) => None,
-        Ok(v1::PriorFormat::Torch) => Some(Format::Torch),
-        Ok(v1::PriorFormat::Safetensors) => Some(Format::Safetensors),
-        Err(_) => return Err(invalid("format", format!("{format} is not a format"))),
-    };
+    let format = self::format(format)?;
     let pooling = match v1::Pooling::try_from(pooling) {
         Ok(v1::Pooling::Unspecified | v1::Pooling::Mean) => Pooling::Mean,
         Ok(v1::Pooling::Max) => Pooling::Max,
@@ -193,6 +173,16 @@ pub fn upload_header(header: v1::PutPriorHeader, bytes_max: u64) -> Result<Uploa
         repair,
         size_bytes,
     })
+}
+
+/// A file's format; none where its first bytes are to tell.
+pub fn format(number: i32) -> Result<Option<Format>, Status> {
+    match v1::PriorFormat::try_from(number) {
+        Ok(v1::PriorFormat::Unspecified) => Ok(None),
+        Ok(v1::PriorFormat::Torch) => Ok(Some(Format::Torch)),
+        Ok(v1::PriorFormat::Safetensors) => Ok(Some(Format::Safetensors)),
+        Err(_) => Err(invalid("format", format!("{number} is not a format"))),
+    }
 }
 
 #[must_use]

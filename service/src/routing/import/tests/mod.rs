@@ -4,6 +4,7 @@ mod archives;
 mod build;
 mod hostile;
 mod legacy;
+mod named;
 mod pickles;
 mod schema;
 mod tensors;
