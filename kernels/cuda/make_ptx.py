@@ -133,7 +133,7 @@ def block_threads():
     bounds = dict(re.findall(r"constexpr u32 (\w+_THREADS) = (\d+);", text))
     kernels = re.findall(r"__launch_bounds__\((\w+)\)\n(\w+)\(", text)
     kernels += [("HEAD_THREADS", name) for name in re.findall(r"(?m)^HEAD_KERNEL\((\w+),", text)]
-    return {name: int(bounds[bound]) for bound, name in kernels if name in text and bound in bounds}
+    return {name: int(bounds[bound]) for bound, name in kernels if bound in bounds}
 
 
 def make_table(ptxas, ptx_of):

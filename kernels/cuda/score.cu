@@ -285,7 +285,8 @@ __device__ inline void head_scores(const HeadArguments& a) {
         }
         if (a.mode == HEAD_MAX && writes) {
             if (a.scale_width > 0) {
-                score *= a.scales[static_cast<u64>(own_row) * a.scale_width + a.parts[2 * part + 1]];
+                const u64 scales = static_cast<u64>(own_row) * a.scale_width;
+                score *= a.scales[scales + a.parts[2 * part + 1]];
             }
             a.out[plane * a.rows + own_row] = score;
         }

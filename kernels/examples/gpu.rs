@@ -1,6 +1,8 @@
 //! Times the kernels on a CUDA device, beside a copy from the device to itself: 28 layers, 24
-//! query heads, 8 KV heads, 128 columns a head, 8,192 blocks (Llama-3.2-3B at 128k tokens).
+//! query heads, 8 KV heads, 128 columns a head (Llama-3.2-3B), as many blocks as the first argument
+//! says, else 8,192 (128k tokens).
 
+use std::env;
 use std::error::Error;
 use std::io::{Write, stdout};
 
@@ -14,18 +16,25 @@ const LAYERS: usize = 28;
 const KV_HEADS: usize = 8;
 const GROUP: usize = 3;
 const HEAD_DIM: usize = 128;
-const BLOCKS: usize = 8192;
+const BLOCKS_DEFAULT: usize = 8192;
 const K: usize = 16;
 const WARM_UP: usize = 3;
 const ROUNDS: usize = 51;
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let blocks = env::args().nth(1).map(|blocks| blocks.parse());
+    let blocks = blocks.transpose()?.unwrap_or(BLOCKS_DEFAULT);
     let mut cuda = Cuda::open(0)?;
     let device = &cuda.device;
-    writeln!(stdout(), "{}, {:?}", device.name, device.compute_capability)?;
+    writeln!(
+        stdout(),
+        "{}, {:?}, {blocks} blocks",
+        device.name,
+        device.compute_capability
+    )?;
 
-    let table = upload(&mut cuda, LAYERS * KV_HEADS * HEAD_DIM)?;
-    let magnitudes = upload(&mut cuda, LAYERS * KV_HEADS * HEAD_DIM / 2)?;
+    let table = upload(&mut cuda, blocks, LAYERS * KV_HEADS * HEAD_DIM)?;
+    let magnitudes = upload(&mut cuda, blocks, LAYERS * KV_HEADS * HEAD_DIM / 2)?;
     let copied = copy_rate(&mut cuda, table.bytes)?;
     writeln!(
         stdout(),
@@ -45,29 +54,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     let row = RowQuery::new(vec![whole], values(table.width));
     let heads = head_query(HEAD_DIM);
     let bands = head_query(HEAD_DIM / 2);
-    let scales = cuda.upload_scales(&vec![1.0; BLOCKS * LAYERS * KV_HEADS], LAYERS * KV_HEADS)?;
+    let scales = cuda.upload_scales(&vec![1.0; blocks * LAYERS * KV_HEADS], LAYERS * KV_HEADS)?;
     let (rows, four) = ([&row], [&row; 4]);
     let (one, band) = ([&heads], [&bands]);
     let bytes = table.bytes;
 
     report("rows, 1 query", copied, bytes, &mut cuda, |cuda| {
-        cuda.row_dots(&table, &rows)?.best(&selections(1)).map(drop)
+        cuda.row_dots(&table, &rows)?
+            .best(&selections(blocks, 1))
+            .map(drop)
     })?;
     report("rows, 4 queries", copied, bytes, &mut cuda, |cuda| {
-        cuda.row_dots(&table, &four)?.best(&selections(4)).map(drop)
+        cuda.row_dots(&table, &four)?
+            .best(&selections(blocks, 4))
+            .map(drop)
     })?;
     report("heads, mean, cosine", copied, bytes, &mut cuda, |cuda| {
         let scores = cuda.head_scores(&table, &one, Aggregate::Mean, Some(&scales));
-        scores?.best(&selections(1)).map(drop)
+        scores?.best(&selections(blocks, 1)).map(drop)
     })?;
     report("heads, max", copied, bytes, &mut cuda, |cuda| {
         let scores = cuda.head_scores(&table, &one, Aggregate::Max, None);
-        scores?.best(&selections(1)).map(drop)
+        scores?.best(&selections(blocks, 1)).map(drop)
     })?;
     let both = bytes + magnitudes.bytes;
     report("calibrated (KRI-T)", copied, both, &mut cuda, |cuda| {
         let scores = cuda.calibrated_scores((&table, &one), (&magnitudes, &band));
-        scores?.best(&selections(1)).map(drop)
+        scores?.best(&selections(blocks, 1)).map(drop)
     })
 }
 
@@ -133,8 +146,8 @@ fn copy_rate(cuda: &mut Cuda, bytes: usize) -> Result<f64, CudaError> {
     Ok(2.0 * giga(bytes) / median(times?))
 }
 
-fn upload(cuda: &mut Cuda, width: usize) -> Result<DeviceTable, CudaError> {
-    let elements: Vec<f16> = values(BLOCKS * width)
+fn upload(cuda: &mut Cuda, blocks: usize, width: usize) -> Result<DeviceTable, CudaError> {
+    let elements: Vec<f16> = values(blocks * width)
         .into_iter()
         .map(f16::from_f32)
         .collect();
@@ -150,11 +163,11 @@ fn head_query(width: usize) -> HeadQuery {
     }
 }
 
-fn selections(queries: usize) -> Vec<Selection> {
+fn selections(blocks: usize, queries: usize) -> Vec<Selection> {
     let plane = |query| Plane::Pooled { query };
     let select = |query| Selection {
         plane: plane(query),
-        among: 0..BLOCKS,
+        among: 0..blocks,
         k: K,
     };
     (0..queries).map(select).collect()

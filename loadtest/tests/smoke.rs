@@ -101,6 +101,29 @@ mod tests {
     }
 
     #[test]
+    fn scores_are_the_same_screened_and_over_the_wire() {
+        let sizes = ["--blocks", "40", "--seeds", "1", "--rounds", "1"];
+        let calls = ["--calls", "2", "--python", "/nonexistent/python"];
+        for algorithm in ["kri-q", "quest", "kri-t"] {
+            let which = ["score", "--algorithm", algorithm];
+            let report = check(&[&which[..], &sizes, &calls].concat());
+            let fields = ["ms_p50", "gb_per_s", "bandwidth_ratio", "rpc_ms_p50"];
+            assert_positive(&report, &fields);
+            assert!(report["numpy_ms_p50"].is_null() && report["torch_ms_p50"].is_null());
+            let identical = (algorithm != "kri-t").then_some(true);
+            assert_eq!(report["identical_topk"], serde_json::json!(identical));
+        }
+        let sweep = check(&["score", "--sweep", "--blocks", "32", "--rounds", "1"]);
+        assert_eq!(sweep["points"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn tokens_lead_to_a_manifest() {
+        let report = check(&["score-tokens", "--blocks", "40", "--calls", "2"]);
+        assert_positive(&report, &["rpc_ms_p50", "rpc_ms_p99"]);
+    }
+
+    #[test]
     fn what_cannot_be_run_is_an_error_and_prints_nothing() {
         for arguments in [
             &["manifest", "--concurrency", "0"][..],

@@ -56,6 +56,13 @@ pub struct BufferAt<'a, B> {
     pub byte: usize,
 }
 
+impl<'a, B> BufferAt<'a, B> {
+    #[must_use]
+    pub fn start(buffer: &'a B) -> Self {
+        Self { buffer, byte: 0 }
+    }
+}
+
 /// The kernels of `cuda/score.cu`; the number behind a name is how many queries or query heads a
 /// block takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,11 +89,13 @@ impl Driver {
         })
     }
 
-    /// Memory of the device: free and in all, in bytes.
+    /// Memory of the device: free and in all, in bytes. Waits for what was launched, as a dropped
+    /// buffer is free only after what still uses it.
     ///
     /// # Errors
     /// When the driver failed.
     pub fn memory(&self) -> Result<(usize, usize), CudaError> {
+        self.finish()?;
         let memory = self.context.mem_get_info();
         memory.map_err(during("asking for the memory"))
     }
@@ -142,12 +144,13 @@ impl Device for Driver {
             let copied = copied.and_then(|()| self.stream.synchronize());
             return copied.map_err(during(copying));
         }
-        let copied = self.stream.memcpy_dtoh(&view, &mut self.landing);
-        // This wait spins; the one inside as_slice would sleep, which costs more than the copy.
+        // A copy fills all of what it is given: no more than was asked for.
+        let landing = self.landing.as_mut_slice().map_err(during(copying))?;
+        let landing = &mut landing[..bytes.len()];
+        let copied = self.stream.memcpy_dtoh(&view, landing);
         let copied = copied.and_then(|()| self.stream.synchronize());
         copied.map_err(during(copying))?;
-        let landed = self.landing.as_slice().map_err(during(copying))?;
-        bytes.copy_from_slice(&landed[..bytes.len()]);
+        bytes.copy_from_slice(landing);
         Ok(())
     }
 

@@ -14,12 +14,10 @@ mod driver;
 mod error;
 mod pack;
 mod scores;
+mod scratch;
+mod tables;
 
-use std::sync::Arc;
-
-use half::f16;
-
-use crate::score::{Aggregate, Elements, HeadQuery, RowQuery, Table};
+use crate::score::{Aggregate, HeadQuery, RowQuery};
 
 pub use choice::{BadDevice, Chosen, DeviceChoice};
 pub use device::{BufferAt, Device, Kernel, Launch};
@@ -27,8 +25,10 @@ pub use driver::Driver;
 pub use error::CudaError;
 pub use pack::{CHUNK, HEAD_BATCHES, ROW_TILE, SLICE_CHUNKS};
 pub use scores::{BEST_MAX, BEST_TILE, DeviceScores, Plane, Selection};
+pub use tables::{DeviceScales, DeviceTable};
 
-use pack::{HeadTile, PackedHeads, PackedRows};
+use pack::{PackedHeads, PackedRows};
+use scratch::{HeadLaunch, HeadMode, SUM_THREADS, Scratch};
 
 /// The most rows of a table: as many blocks as a prefix may have.
 pub const ROWS_MAX: usize = 1 << 20;
@@ -40,51 +40,6 @@ pub const QUERIES_MAX: usize = 64;
 pub struct Cuda<D: Device = Driver> {
     pub device: D,
     scratch: Scratch<D::Buffer>,
-}
-
-/// A table in the device's memory. A clone shares it.
-#[derive(Debug)]
-pub struct DeviceTable<D: Device = Driver> {
-    pub rows: usize,
-    /// Elements of a row.
-    pub width: usize,
-    /// What it takes on the device.
-    pub bytes: usize,
-    /// Chunks from one row to the next.
-    row_chunks: usize,
-    buffer: Arc<D::Buffer>,
-}
-
-/// A factor for each part of each row in the device's memory. A clone shares it.
-#[derive(Debug)]
-pub struct DeviceScales<D: Device = Driver> {
-    pub rows: usize,
-    /// Parts of a row, all of the table's.
-    pub parts: usize,
-    /// What it takes on the device.
-    pub bytes: usize,
-    buffer: Arc<D::Buffer>,
-}
-
-/// Buffers that calls share; each grows to what the largest call needed.
-#[derive(Debug)]
-struct Scratch<B> {
-    /// Which columns a query is about, and its values.
-    columns: Grown<B>,
-    values: Grown<B>,
-    /// Sums of slices, or products of single heads.
-    partial: Grown<B>,
-    /// `[planes, rows]`: the scores.
-    planes: Grown<B>,
-    selections: Grown<B>,
-    /// The candidates of two rounds.
-    keys: [Grown<B>; 2],
-}
-
-#[derive(Debug)]
-struct Grown<B> {
-    buffer: Option<B>,
-    bytes: usize,
 }
 
 impl Cuda {
@@ -102,77 +57,8 @@ impl<D: Device> Cuda<D> {
     pub fn on(device: D) -> Self {
         Self {
             device,
-            scratch: Scratch {
-                columns: Grown::new(),
-                values: Grown::new(),
-                partial: Grown::new(),
-                planes: Grown::new(),
-                selections: Grown::new(),
-                keys: [Grown::new(), Grown::new()],
-            },
+            scratch: Scratch::new(),
         }
-    }
-
-    /// Copies a table to the device, where it stays as long as anybody holds it.
-    ///
-    /// # Errors
-    /// When the table is not in f16, or the device has too little memory left.
-    ///
-    /// # Panics
-    /// With no row, or more than [`ROWS_MAX`].
-    pub fn upload(&mut self, table: &Table<'_>) -> Result<DeviceTable<D>, CudaError> {
-        let elements = match table.elements {
-            Elements::F16(elements) => elements,
-            Elements::F32(_) => return Err(CudaError::TableNotF16),
-        };
-        let (rows, width) = (table.rows(), table.width);
-        assert!((1..=ROWS_MAX).contains(&rows), "1 to {ROWS_MAX} rows");
-        let row_chunks = width.div_ceil(CHUNK);
-        let bytes = rows * row_chunks * CHUNK * size_of::<f16>();
-        let mut buffer = self.device.allocate(bytes)?;
-        if width.is_multiple_of(CHUNK) {
-            self.device
-                .write(&mut buffer, bytemuck::cast_slice(elements))?;
-        } else {
-            let padded = padded_rows(elements, width, row_chunks * CHUNK);
-            self.device
-                .write(&mut buffer, bytemuck::cast_slice(&padded))?;
-        }
-        Ok(DeviceTable {
-            rows,
-            width,
-            bytes,
-            row_chunks,
-            buffer: Arc::new(buffer),
-        })
-    }
-
-    /// Copies `[rows, parts]` factors to the device, such as one over each part's norm.
-    ///
-    /// # Errors
-    /// When the device has too little memory left.
-    ///
-    /// # Panics
-    /// When the factors are not whole rows.
-    pub fn upload_scales(
-        &mut self,
-        scales: &[f32],
-        parts: usize,
-    ) -> Result<DeviceScales<D>, CudaError> {
-        assert!(
-            parts > 0 && scales.len().is_multiple_of(parts),
-            "whole rows"
-        );
-        let bytes = size_of_val(scales);
-        let mut buffer = self.device.allocate(bytes)?;
-        self.device
-            .write(&mut buffer, bytemuck::cast_slice(scales))?;
-        Ok(DeviceScales {
-            rows: scales.len() / parts,
-            parts,
-            bytes,
-            buffer: Arc::new(buffer),
-        })
     }
 
     /// A pooled plane of scores for each query: its product with each row. Queries over the same
@@ -356,10 +242,7 @@ impl<D: Device> Cuda<D> {
             kernel,
             grid: (slices * count.div_ceil(tile), rows.div_ceil(ROW_TILE)),
             buffers: &[
-                BufferAt {
-                    buffer: &*table.buffer,
-                    byte: 0,
-                },
+                BufferAt::start(&*table.buffer),
                 scratch.columns.at(0),
                 scratch.values.at(0),
                 scratch.partial.at(0),
@@ -378,170 +261,6 @@ impl<D: Device> Cuda<D> {
     }
 }
 
-const SUM_THREADS: usize = 256;
-
-/// What the head products write, numbered as in the kernel.
-#[derive(Clone, Copy, Debug)]
-enum HeadMode {
-    Max = 0,
-    Raw = 1,
-    Add = 2,
-}
-
-struct HeadLaunch<'a, B> {
-    packed: &'a PackedHeads,
-    queries: usize,
-    scales: Option<(&'a B, usize)>,
-    mode: HeadMode,
-}
-
-impl<B> HeadLaunch<'_, B> {
-    fn run<D: Device<Buffer = B>>(
-        &self,
-        device: &mut D,
-        scratch: &Scratch<B>,
-        table: &DeviceTable<D>,
-        out: BufferAt<'_, B>,
-    ) -> Result<(), CudaError> {
-        let packed = self.packed;
-        let kernel = match packed.tile {
-            HeadTile::One => Kernel::HeadScores1,
-            HeadTile::Four => Kernel::HeadScores4,
-            HeadTile::Eight => Kernel::HeadScores8,
-        };
-        // Without scales the kernel reads none, whatever the buffer.
-        let (scales, scale_width) = self.scales.unwrap_or((&*table.buffer, 0));
-        device.launch(&Launch {
-            kernel,
-            grid: (
-                packed.parts.len() / 2 * self.queries,
-                table.rows.div_ceil(packed.block_rows()),
-            ),
-            buffers: &[
-                BufferAt {
-                    buffer: &*table.buffer,
-                    byte: 0,
-                },
-                scratch.columns.at(0),
-                scratch.values.at(0),
-                BufferAt {
-                    buffer: scales,
-                    byte: 0,
-                },
-                out,
-            ],
-            numbers: &[
-                table.rows,
-                table.row_chunks,
-                self.queries,
-                packed.group,
-                packed.part_chunks,
-                packed.lanes,
-                scale_width,
-                self.mode as usize,
-            ],
-        })
-    }
-}
-
-impl<B> Scratch<B> {
-    fn upload_heads<D: Device<Buffer = B>>(
-        &mut self,
-        device: &mut D,
-        packed: &PackedHeads,
-    ) -> Result<(), CudaError> {
-        self.columns
-            .write(device, bytemuck::cast_slice(&packed.parts))?;
-        self.values
-            .write(device, bytemuck::cast_slice(&packed.values))
-    }
-
-    /// The mean over each query's heads, whose planes follow the pooled ones.
-    fn pool<D: Device<Buffer = B>>(
-        &self,
-        device: &mut D,
-        rows: usize,
-        queries: usize,
-        heads: usize,
-    ) -> Result<(), CudaError> {
-        let planes = queries * rows * size_of::<f32>();
-        device.launch(&Launch {
-            kernel: Kernel::SumPlanes,
-            grid: (rows.div_ceil(SUM_THREADS), queries),
-            buffers: &[self.planes.at(planes), self.planes.at(0)],
-            numbers: &[rows, heads, 1, heads, heads],
-        })
-    }
-}
-
-impl<B> Grown<B> {
-    fn new() -> Self {
-        Self {
-            buffer: None,
-            bytes: 0,
-        }
-    }
-
-    fn reserve<D: Device<Buffer = B>>(
-        &mut self,
-        device: &mut D,
-        bytes: usize,
-    ) -> Result<(), CudaError> {
-        if self.buffer.is_none() || self.bytes < bytes {
-            self.buffer = None;
-            self.buffer = Some(device.allocate(bytes)?);
-            self.bytes = bytes;
-        }
-        Ok(())
-    }
-
-    fn write<D: Device<Buffer = B>>(
-        &mut self,
-        device: &mut D,
-        bytes: &[u8],
-    ) -> Result<(), CudaError> {
-        self.reserve(device, bytes.len())?;
-        match &mut self.buffer {
-            Some(buffer) => device.write(buffer, bytes),
-            None => Ok(()),
-        }
-    }
-
-    fn at(&self, byte: usize) -> BufferAt<'_, B> {
-        let buffer = self.buffer.as_ref().expect("reserved before it is used");
-        BufferAt { buffer, byte }
-    }
-}
-
-impl<D: Device> Clone for DeviceTable<D> {
-    fn clone(&self) -> Self {
-        Self {
-            buffer: Arc::clone(&self.buffer),
-            ..*self
-        }
-    }
-}
-
-impl<D: Device> Clone for DeviceScales<D> {
-    fn clone(&self) -> Self {
-        Self {
-            buffer: Arc::clone(&self.buffer),
-            ..*self
-        }
-    }
-}
-
-fn padded_rows(elements: &[f16], width: usize, padded: usize) -> Vec<f16> {
-    let mut rows = vec![f16::ZERO; elements.len() / width * padded];
-    for (row, elements) in rows
-        .chunks_exact_mut(padded)
-        .zip(elements.chunks_exact(width))
-    {
-        row[..width].copy_from_slice(elements);
-    }
-    rows
-}
-
 fn check_count(queries: usize) {
     assert!(
         (1..=QUERIES_MAX).contains(&queries),
@@ -552,7 +271,11 @@ fn check_count(queries: usize) {
 fn check_heads<D: Device>(table: &DeviceTable<D>, queries: &[&HeadQuery]) {
     check_count(queries.len());
     let first = queries[0];
-    let end = first.starts.last().map_or(0, |start| start + first.width);
+    let end = first
+        .starts
+        .iter()
+        .max()
+        .map_or(0, |start| start + first.width);
     assert!(first.group > 0 && first.width > 0, "heads with columns");
     assert!((1..=table.width).contains(&end), "parts within the row");
     for query in queries {

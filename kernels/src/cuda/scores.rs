@@ -67,14 +67,18 @@ impl<'a, D: Device> DeviceScores<'a, D> {
     /// # Panics
     /// When there is no such plane.
     pub fn plane(&mut self, plane: Plane) -> Result<Vec<f32>, CudaError> {
-        let start = self.place(plane) * self.rows * size_of::<f32>();
-        let Cuda { device, scratch } = &mut *self.cuda;
-        let mut scores = vec![0.0_f32; self.rows];
-        device.read(
-            &scratch.planes.at(start),
-            bytemuck::cast_slice_mut(&mut scores),
-        )?;
-        Ok(scores)
+        self.read(self.place(plane), 1)
+    }
+
+    /// `[heads, rows]`: the scores of all of a query's (layer, KV head) parts.
+    ///
+    /// # Errors
+    /// When the device failed.
+    ///
+    /// # Panics
+    /// When there is no such query, or it has no heads.
+    pub fn per_head(&mut self, query: usize) -> Result<Vec<f32>, CudaError> {
+        self.read(self.place(Plane::Head { query, head: 0 }), self.heads)
     }
 
     /// What each selection selects, best first, as [`best`](crate::score::best): a tie goes to the
@@ -169,6 +173,15 @@ impl<'a, D: Device> DeviceScores<'a, D> {
         let mut keys = vec![0_u64; selections.len() * width];
         device.read(&from.at(0), bytemuck::cast_slice_mut(&mut keys))?;
         Ok(keys)
+    }
+
+    fn read(&mut self, first_plane: usize, planes: usize) -> Result<Vec<f32>, CudaError> {
+        let mut scores = vec![0.0_f32; planes * self.rows];
+        let start = first_plane * self.rows * size_of::<f32>();
+        let Cuda { device, scratch } = &mut *self.cuda;
+        let from = scratch.planes.at(start);
+        device.read(&from, bytemuck::cast_slice_mut(&mut scores))?;
+        Ok(scores)
     }
 
     fn place(&self, plane: Plane) -> usize {

@@ -8,11 +8,16 @@ use super::{CODE_REACH, CODE_ZERO, GROUP, Screen, elements};
 use crate::score::{Elements, Table};
 
 /// First pass: what the channels (columns) look like over all rows.
+///
+/// A row weighs one over the square of its typical size: its own scale takes its size out of it, so a
+/// few huge rows shall not make the channels of all others coarse.
 #[derive(Clone, Debug)]
 pub struct ChannelStatistics {
-    rows: u64,
     first: Vec<f32>,
-    /// `[width]`: sums of the distances from the first row, and of their squares.
+    /// Of the last row, and of all rows.
+    weight: f64,
+    weights: f64,
+    /// `[width]`: weighted sums of the distances from the first row, and of their squares.
     sums: Vec<f64>,
     squares: Vec<f64>,
     /// The row at hand.
@@ -51,8 +56,9 @@ impl ChannelStatistics {
     #[must_use]
     pub fn new(width: usize) -> Self {
         Self {
-            rows: 0,
             first: vec![0.0; width],
+            weight: 1.0,
+            weights: 0.0,
             sums: vec![0.0; width],
             squares: vec![0.0; width],
             row: vec![0.0; width],
@@ -63,33 +69,42 @@ impl ChannelStatistics {
     /// When the row has another width.
     pub fn add_row(&mut self, row: Elements<'_>) {
         widen(row, &mut self.row);
-        if self.rows == 0 {
+        // A row of zeros, which has no size, weighs as much as the row before.
+        if let Some(size) = typical_size(&self.row) {
+            self.weight = (size * size).recip();
+        }
+        if self.weights == 0.0 {
             self.first.copy_from_slice(&self.row);
         }
-        self.rows += 1;
-        add_distances(&self.row, &self.first, &mut self.sums, &mut self.squares);
+        self.weights += self.weight;
+        let Self {
+            row,
+            first,
+            weight,
+            sums,
+            squares,
+            ..
+        } = self;
+        add_distances(row, first, *weight, sums, squares);
     }
 
-    /// Mean and standard deviation of each channel.
+    /// Weighted mean and standard deviation of each channel.
     #[must_use]
     pub fn finish(&self) -> Channels {
-        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53 rows")]
-        let rows = self.rows.max(1) as f64;
-        let channel = |column: usize| {
-            let (first, square) = (self.first[column], self.squares[column]);
-            // The square of no f32 vanishes in f64, so then all rows are equal.
-            if square == 0.0 {
+        let channel = |(column, &first): (usize, &f32)| {
+            // The weighted square of no f32 vanishes in f64, so then all rows are equal.
+            if self.squares[column] == 0.0 {
                 return (first, 0.0);
             }
-            let mean = self.sums[column] / rows;
-            let variance = square / rows - mean * mean;
+            let mean = self.sums[column] / self.weights;
+            let variance = self.squares[column] / self.weights - mean * mean;
             let scale = narrow(variance.max(0.0).sqrt());
             (
                 narrow(f64::from(first) + mean),
                 scale.clamp(f32::MIN_POSITIVE, f32::MAX),
             )
         };
-        let (centres, scales) = (0..self.first.len()).map(channel).unzip();
+        let (centres, scales) = self.first.iter().enumerate().map(channel).unzip();
         Channels { centres, scales }
     }
 }
@@ -194,13 +209,42 @@ impl OwnedScreen {
 const LANES: usize = 16;
 
 vectorized! {
-    fn add_distances(row: &[f32], first: &[f32], sums: &mut [f64], squares: &mut [f64]) {
+    fn add_distances(
+        row: &[f32],
+        first: &[f32],
+        weight: f64,
+        sums: &mut [f64],
+        squares: &mut [f64],
+    ) {
         let sums = sums.iter_mut().zip(squares);
         for ((sum, square), (&value, &first)) in sums.zip(row.iter().zip(first)) {
             let distance = f64::from(value) - f64::from(first);
-            *sum += distance;
-            *square += distance * distance;
+            *sum += weight * distance;
+            *square += weight * distance * distance;
         }
+    }
+}
+
+/// The power of two that the values are near, on average over those that are not zero. The average
+/// of exponents hardly knows of a huge channel.
+fn typical_size(row: &[f32]) -> Option<f64> {
+    let (sum, count) = exponents(row);
+    (count > 0).then(|| (f64::from(sum) / f64::from(count) - f64::from(EXPONENT_BIAS)).exp2())
+}
+
+/// Of f32.
+const EXPONENT_BIAS: u8 = 127;
+
+vectorized! {
+    /// Sum and number of the exponents of normal numbers.
+    fn exponents(row: &[f32]) -> (u32, u32) {
+        let (mut sum, mut count) = (0, 0);
+        for value in row {
+            let exponent = value.to_bits() >> (f32::MANTISSA_DIGITS - 1) & 0xff;
+            sum += exponent;
+            count += u32::from(exponent > 0);
+        }
+        (sum, count)
     }
 }
 
@@ -293,5 +337,131 @@ fn widen(row: Elements<'_>, into: &mut [f32]) {
     match row {
         Elements::F16(row) => row.convert_to_f32_slice(into),
         Elements::F32(row) => into.copy_from_slice(row),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    fn channels(rows: &[&[f32]]) -> Channels {
+        let mut statistics = ChannelStatistics::new(rows[0].len());
+        for row in rows {
+            statistics.add_row(Elements::F32(row));
+        }
+        statistics.finish()
+    }
+
+    fn check(rows: &[&[f32]], centres: &[f32], scales: &[f32]) {
+        let found = channels(rows);
+        for (found, expected) in [(&found.centres, centres), (&found.scales, scales)] {
+            for (found, expected) in found.iter().zip(expected) {
+                let error = (f64::from(*found) - f64::from(*expected)).abs();
+                assert!(
+                    error <= f64::from(expected.abs()) * 1e-6,
+                    "{found} is not {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn channels_have_mean_and_deviation() {
+        check(
+            &[&[4.0, 5.0], &[5.0, 5.0], &[6.0, 5.0]],
+            &[5.0, 5.0],
+            &[0.816_496_6, 0.0],
+        );
+        // A spread far below the value, where squares of the values themselves would cancel.
+        let (low, high) = (1e6, 1_000_000.1);
+        check(
+            &[&[low], &[high]],
+            &[0.5 * (low + high)],
+            &[0.5 * (high - low)],
+        );
+        // Ends of f32.
+        check(&[&[f32::MAX], &[-f32::MAX]], &[0.0], &[f32::MAX]);
+        check(&[&[1e-45], &[0.0]], &[0.0], &[f32::MIN_POSITIVE]);
+        check(&[&[0.25]], &[0.25], &[0.0]);
+        // A row of 4,096 times the size weighs 2^-24 of the other, and deviates as much as it.
+        check(&[&[1.0], &[4096.0]], &[1.000_244], &[0.999_755_9]);
+        check(&[&[4096.0], &[0.0], &[1.0]], &[1.000_244], &[0.999_755_9]);
+    }
+
+    /// Codes of a row with these ratios, the last being the largest.
+    fn codes(ratios: &[f32], seed: u64, index: usize) -> Vec<u8> {
+        let channels = Channels {
+            centres: vec![0.0; ratios.len()],
+            scales: vec![1.0; ratios.len()],
+        };
+        let mut codes = vec![0; ratios.len()];
+        let row = Elements::F32(ratios);
+        let scale = Quantizer::new(channels, seed)
+            .quantize_row(index, row, &mut codes)
+            .scale;
+        assert!(
+            (scale - 1.0).abs() < 1e-6,
+            "the last ratio makes the scale 1"
+        );
+        codes
+    }
+
+    #[test]
+    fn a_code_is_beside_its_ratio_and_right_on_average() {
+        let ratios = [0.0, 0.25, -0.25, 99.9, -125.5, -126.0, 126.0];
+        let rows = 4000_u16;
+        let mut sums = [0.0; 7];
+        for index in 0..rows {
+            let codes = codes(&ratios, 3, usize::from(index));
+            for (sum, (code, ratio)) in sums.iter_mut().zip(codes.into_iter().zip(ratios)) {
+                let code = f64::from(code) - f64::from(CODE_ZERO);
+                assert!(
+                    (code - f64::from(ratio)).abs() < 1.0 + 1e-4,
+                    "{ratio} became {code}"
+                );
+                *sum += code;
+            }
+        }
+        for (sum, ratio) in sums.into_iter().zip(ratios) {
+            let error = sum / f64::from(rows) - f64::from(ratio);
+            // Five standard deviations of the mean.
+            assert!(
+                error.abs() < 5.0 * 0.5 / f64::from(rows).sqrt(),
+                "{ratio}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn seed_and_index_make_the_codes() {
+        let mut ratios = vec![0.5; 200];
+        ratios[199] = 126.0;
+        assert_eq!(codes(&ratios, 1, 5), codes(&ratios, 1, 5));
+        assert_ne!(codes(&ratios, 1, 5), codes(&ratios, 1, 6));
+        assert_ne!(codes(&ratios, 1, 5), codes(&ratios, 2, 5));
+    }
+
+    #[test]
+    fn f16_and_f32_rows_make_the_same_screen() {
+        let narrow: Vec<f16> = (0..60_u16).map(f16::from_bits).collect();
+        let wide: Vec<f32> = narrow.iter().copied().map(f16::to_f32).collect();
+        let narrow = OwnedScreen::new(&Table::new(Elements::F16(&narrow), 12), 9);
+        assert_eq!(
+            narrow,
+            OwnedScreen::new(&Table::new(Elements::F32(&wide), 12), 9)
+        );
+    }
+
+    #[test]
+    fn norms_are_not_below_the_truth() {
+        let rows = [3.0, 4.0, 0.0, 0.0, f32::MAX, f32::MAX, 1e-45, 0.0];
+        let screen = OwnedScreen::new(&Table::new(Elements::F32(&rows), 2), 1);
+        let norms = screen.block_norms;
+        assert!(norms[0] >= 5.0 && norms[0] < 5.000_01);
+        assert!(norms[1] >= 0.0 && norms[1] < 1e-40);
+        assert!(norms[2].is_infinite());
+        assert!(norms[3] >= 1e-45 && norms[3] < 1e-40);
     }
 }

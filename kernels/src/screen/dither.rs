@@ -18,17 +18,12 @@ impl Dither {
     /// Uniform numbers, one for each column of the group.
     #[inline(always)]
     pub(super) fn group(self, group: u32) -> [[u32; LANES]; WORDS] {
-        let lane = |lane: u32| group * LANES as u32 + lane;
-        let lanes = std::array::from_fn(|at| lane(at as u32));
-        philox(
-            self.seed,
-            [
-                lanes,
-                [0; LANES],
-                [low(self.row); LANES],
-                [high(self.row); LANES],
-            ],
-        )
+        let mut lanes = [0; LANES];
+        for (lane, number) in lanes.iter_mut().zip(0..) {
+            *lane = number;
+        }
+        let row = [low(self.row), high(self.row)].map(|word| [word; LANES]);
+        philox(self.seed, [lanes, [group; LANES], row[0], row[1]])
     }
 }
 

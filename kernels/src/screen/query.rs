@@ -42,11 +42,11 @@ pub(super) struct Bound {
 /// The largest multiple: its three digits to the base 256 fit in i8.
 pub(super) const INTEGER_MAX: i32 = 127 << 16;
 
-/// Relative errors of the f64 arithmetic here; thousands of times what it can be.
+/// Relative error of sums here: more than 2^20 roundings of f64 can make.
 const SLACK: f64 = 1e-9;
 
-/// How far a code's mean can be from the ratio it stands for: the dither's fraction has 32 bits,
-/// and is added in f64.
+/// How far a code's mean can be from the ratio it stands for: the dither has 32 bits, and the ratio
+/// and what the integers leave of it come from a few roundings of f64.
 const DITHER_BIAS: f64 = 1.0 / (1_u64 << 31) as f64;
 
 impl IntegerQuery {
@@ -226,8 +226,7 @@ impl Bound {
     /// What the full pass's score of the block does not exceed, but for bad luck.
     pub(super) fn upper(&self, score: f64, scale: f32, norm: f32) -> f64 {
         let norm = f64::from(norm);
-        // Also when the norm is infinite.
-        if !(norm < self.norm_max) {
+        if norm >= self.norm_max {
             return f64::INFINITY;
         }
         let error = f64::from(scale) * (self.chance + self.rounding);
@@ -263,4 +262,133 @@ fn nearest(number: f64) -> i32 {
     )]
     let integer = (number + ALIGN).to_bits() as i32;
     integer
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PROBABILITY: f64 = 1e-6;
+
+    /// All parts against their definitions in the [module](crate::screen).
+    fn check(query: &RowQuery, centres: &[f32], scales: &[f32]) {
+        let screen = Screen {
+            codes: &[],
+            block_scales: &[],
+            block_norms: &[],
+            channel_centres: centres,
+            channel_scales: scales,
+        };
+        let found = IntegerQuery::new(query, &screen, PROBABILITY);
+        let mut dense = vec![0.0; centres.len()];
+        for (span, values) in query.parts() {
+            dense[span].copy_from_slice(values);
+        }
+        let wide = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
+        let (dense, centres, scales) = (wide(&dense), wide(centres), wide(scales));
+        let scaled: Vec<f64> = dense
+            .iter()
+            .zip(scales)
+            .map(|(value, scale)| value * scale)
+            .collect();
+        let largest = scaled
+            .iter()
+            .fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        let step = largest / f64::from(INTEGER_MAX);
+        near(found.bound.step, step);
+        let integers: Vec<f64> = found
+            .groups
+            .as_flattened()
+            .iter()
+            .copied()
+            .map(f64::from)
+            .collect();
+        for (value, integer) in scaled.iter().zip(&integers) {
+            assert!((value - integer * step).abs() <= 0.5 * step * (1.0 + 1e-6));
+        }
+        assert!(
+            integers[scaled.len()..]
+                .iter()
+                .all(|&integer| integer == 0.0)
+        );
+        let offset: i64 = found
+            .groups
+            .as_flattened()
+            .iter()
+            .copied()
+            .map(i64::from)
+            .sum();
+        assert_eq!(found.offset, -128 * offset);
+        let dot = |left: &[f64], right: &[f64]| -> f64 {
+            left.iter()
+                .zip(right)
+                .map(|(left, right)| left * right)
+                .sum()
+        };
+        near(found.bound.centre, dot(&dense, &centres));
+        let chance =
+            step * dot(&integers, &integers).sqrt() * (PROBABILITY.recip().ln() / 2.0).sqrt();
+        near(found.bound.chance, chance);
+        let rests = scaled
+            .iter()
+            .zip(&integers)
+            .map(|(value, integer)| (value - integer * step).abs());
+        let rests = 126.0 * rests.sum::<f64>();
+        assert!(found.bound.rounding >= rests);
+        assert!(found.bound.rounding <= rests + 1e-6 * chance + f64::MIN_POSITIVE);
+        let norm = dot(&dense, &dense).sqrt();
+        near(
+            found.bound.full_pass,
+            norm * row_dot_error(query.values.len()),
+        );
+        let largest = found.bound.norm_max * norm;
+        assert!(norm == 0.0 || (largest * 2.0 / f64::from(f32::MAX) - 1.0).abs() < 1e-6);
+    }
+
+    fn near(found: f64, expected: f64) {
+        let error = (found - expected).abs();
+        assert!(
+            error <= 1e-7 * expected.abs() + 1e-300,
+            "{found} is not {expected}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_as_defined(
+            centres in prop::collection::vec(-2.0_f32..2.0, 300),
+            scales in prop::collection::vec(0.0_f32..3.0, 300),
+            values in prop::collection::vec(1.0_f32..9.0, 300),
+            start in 0_usize..150,
+            middle in 1_usize..70,
+            end in 221_usize..=300,
+        ) {
+            let spans = vec![start..start + middle, 220..end];
+            let columns = middle + end - 220;
+            let query = RowQuery::new(spans, values[..columns].to_vec());
+            check(&query, &centres, &scales);
+        }
+    }
+
+    #[test]
+    fn runs_are_the_groups_with_a_column() {
+        let check = |spans: &[Range<usize>], expected: &[Range<usize>]| {
+            let values = vec![1.0; spans.iter().map(ExactSizeIterator::len).sum()];
+            assert_eq!(runs(&RowQuery::new(spans.to_vec(), values)), expected);
+        };
+        check(&[0..1, 3..64, 70..71], std::slice::from_ref(&(0..2)));
+        check(&[63..65, 130..300, 384..385], &[0..5, 6..7]);
+    }
+
+    #[test]
+    fn a_query_of_nothing_has_no_error() {
+        check(&RowQuery::new(vec![], vec![]), &[1.0; 3], &[1.0; 3]);
+        check(
+            &RowQuery::new(vec![1..3], vec![1.0, -2.0]),
+            &[1.0; 3],
+            &[0.0; 3],
+        );
+    }
 }

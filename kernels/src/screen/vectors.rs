@@ -6,14 +6,14 @@
 macro_rules! vectorized {
     (
         $(#[$attribute:meta])*
-        fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
+        $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
     ) => {
         $(#[$attribute])*
         #[cfg_attr(
             target_arch = "x86_64",
             expect(unsafe_code, reason = "calls what the processor was found to have")
         )]
-        fn $name($($argument: $type),*) $(-> $result)? {
+        $visibility fn $name($($argument: $type),*) $(-> $result)? {
             #[inline(always)]
             fn plain($($argument: $type),*) $(-> $result)? $body
 

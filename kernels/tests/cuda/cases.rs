@@ -233,9 +233,13 @@ fn compare<D: Device>(
     case: &Heads<'_>,
 ) -> Outcome {
     let pooled = scores.plane(Plane::Pooled { query }).map_err(text)?;
-    let planes = (0..case.asked.len()).map(|head| scores.plane(Plane::Head { query, head }));
-    let heads: Result<Vec<Vec<f32>>, CudaError> = planes.collect();
-    let got = pooled.into_iter().chain(heads.map_err(text)?.concat());
+    let per_head = scores.per_head(query).map_err(text)?;
+    let head = case.asked.len() - 1;
+    let last = scores.plane(Plane::Head { query, head }).map_err(text)?;
+    if !per_head.ends_with(&last) {
+        return Err(format!("query {query}: head {head} is not the last"));
+    }
+    let got = pooled.into_iter().chain(per_head);
     let expected = expected.pooled.iter().chain(&expected.per_head);
     // Products of unit-sized vectors: their size is that of a random walk.
     #[expect(clippy::cast_precision_loss, reason = "a width is small")]

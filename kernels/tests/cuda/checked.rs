@@ -2,9 +2,12 @@
 //! few or too many is seen.
 
 use std::fs;
+use std::ops::Range;
 
 use kvatlas_kernels::cuda::{BEST_MAX, BEST_TILE, Cuda, Device};
 use kvatlas_kernels::score::Aggregate;
+use proptest::prelude::*;
+use proptest::{collection, test_runner::TestCaseError};
 
 use crate::cases::{Heads, Outcome, Rows, check_best, check_calibrated, check_heads, check_rows};
 use crate::shim::{self, Sabotage, Shim};
@@ -131,6 +134,32 @@ fn head_products_agree_in_awkward_shapes() {
             (aggregate[1], index % 2 == 1),
         ] {
             check(|cuda| check_heads(cuda, 2, heads, how));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn products_agree_in_any_shape(
+        seed in any::<u64>(),
+        (rows, queries, group) in (1..160_usize, 1..6_usize, 1..11_usize),
+        (width, parts) in (1..140_usize, 1..4_usize),
+        cuts in collection::btree_set(0..420_usize, 2..8),
+    ) {
+        let mut cuda = shim::open(seed % 16, None);
+        // Every other stretch between the cuts; one span at least.
+        let cuts: Vec<usize> = cuts.into_iter().collect();
+        let spans: Vec<Range<usize>> = cuts.chunks_exact(2).map(|ends| ends[0]..ends[1]).collect();
+        let spans = vec![&spans[..]; queries];
+        let shape = Rows { rows, width: 420, queries: &spans };
+        check_rows(&mut cuda, seed, shape).map_err(TestCaseError::fail)?;
+
+        let asked: Vec<usize> = (0..parts).filter(|part| parts == 1 || part % 2 == 1).collect();
+        let heads = Heads { rows, width, parts, asked: &asked, group, queries };
+        for how in [(Aggregate::Max, seed % 2 == 0), (Aggregate::Mean, seed % 2 == 1)] {
+            check_heads(&mut cuda, seed, heads, how).map_err(TestCaseError::fail)?;
         }
     }
 }

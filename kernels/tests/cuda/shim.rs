@@ -6,7 +6,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::{env, fs, process};
+use std::{env, fs};
 
 use kvatlas_kernels::cuda::{BufferAt, Cuda, CudaError, Device, Launch};
 
@@ -38,7 +38,9 @@ pub(crate) fn folder() -> PathBuf {
 /// A device whose threads run in the order of a seed: 0 ascending, 1 descending, else shuffled.
 pub(crate) fn open(seed: u64, sabotage: Option<Sabotage>) -> Cuda<Shim> {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let mut command = Command::new(PROGRAM.get_or_init(compiled));
+    const CHECKS: [&str; 2] = ["-fsanitize=undefined", "-fno-sanitize-recover=all"];
+    let program = PROGRAM.get_or_init(|| compiled("device.cpp", "device", &CHECKS));
+    let mut command = Command::new(program);
     command.arg(seed.to_string());
     match sabotage {
         Some(Sabotage::Omit { line }) => command.args(["omit", &line.to_string()]),
@@ -62,35 +64,51 @@ pub(crate) fn open(seed: u64, sabotage: Option<Sabotage>) -> Cuda<Shim> {
     })
 }
 
-/// The program, compiled unless these very sources were before.
-fn compiled() -> PathBuf {
-    let folder = folder();
+/// A folder with a `libcuda.so` that a process takes for the driver's library.
+pub(crate) fn driver_folder() -> PathBuf {
+    compiled("libcuda.cpp", "libcuda.so", &["-shared", "-fPIC"])
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+/// What a source of the shim makes, in a folder of its own; compiled unless these very sources
+/// were before.
+fn compiled(main: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let folder = folder().join("shim");
     let mut hasher = DefaultHasher::new();
-    let shim =
-        ["block.cpp", "block.h", "cuda.h", "device.cpp"].map(|name| folder.join("shim").join(name));
-    for path in shim.iter().chain([&source()]) {
-        fs::read(path).unwrap().hash(&mut hasher);
+    for file in [
+        "block.cpp",
+        "block.h",
+        "cuda.h",
+        "kernels.h",
+        main,
+        "../score.cu",
+    ] {
+        fs::read(folder.join(file)).unwrap().hash(&mut hasher);
     }
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = temporary.join(format!("cuda-shim-{:016x}", hasher.finish()));
-    if program.exists() {
-        return program;
+    let made = temporary.join(format!("cuda-shim-{:016x}", hasher.finish()));
+    if !made.exists() {
+        // Another process may be compiling the same: each in a folder of its own, then renamed.
+        let unfinished = tempfile::tempdir_in(temporary).unwrap();
+        let output = Command::new("g++")
+            .args(["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror"])
+            // The unroll hints are CUDA's; fibers jump between stacks on purpose.
+            .args(["-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE"])
+            .args(flags)
+            .arg("-o")
+            .arg(unfinished.path().join(name))
+            .args(["block.cpp", main].map(|file| folder.join(file)))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "g++: {errors}");
+        if let Err(error) = fs::rename(unfinished.path(), &made) {
+            assert!(made.exists(), "{error}");
+        }
     }
-    // Another test binary may be compiling the same: each to a name of its own, then renamed.
-    let unfinished = program.with_extension(process::id().to_string());
-    let output = Command::new("g++")
-        .args(["-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror"])
-        // The unroll hints are CUDA's; fibers jump between stacks on purpose.
-        .args(["-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE"])
-        .args(["-fsanitize=undefined", "-fno-sanitize-recover=all"])
-        .arg("-o")
-        .args([&unfinished, &shim[0], &shim[3]])
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "g++: {errors}");
-    fs::rename(&unfinished, &program).unwrap();
-    program
+    made.join(name)
 }
 
 impl Shim {

@@ -237,6 +237,22 @@ mod tests {
         });
     }
 
+    /// What the work borrows must not go while a worker uses it.
+    #[test]
+    fn a_call_lasts_until_the_workers_are_done() {
+        let pool = Pool::start(2).unwrap();
+        let both = std::sync::Barrier::new(2);
+        let mut done = [false; 2];
+        pool.run(done.iter_mut().collect(), |done| {
+            both.wait();
+            if std::thread::current().name() == Some("kernel-1") {
+                (0..10_000).for_each(|_| std::thread::yield_now());
+            }
+            *done = true;
+        });
+        assert_eq!(done, [true; 2]);
+    }
+
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_survives() {
         let pool = Pool::start(2).unwrap();

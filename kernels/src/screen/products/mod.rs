@@ -7,8 +7,6 @@ use std::ops::Range;
 
 use super::GROUP;
 use super::query::IntegerQuery;
-#[cfg(target_arch = "x86_64")]
-use super::vectors::vectorized;
 use crate::score::Level;
 
 /// Rows that are multiplied together, so that the query is read once for all of them.
@@ -42,30 +40,15 @@ pub(super) struct Products<'a> {
 enum Form {
     Scalar,
     #[cfg(target_arch = "x86_64")]
-    Avx2(Vec<Words>),
+    Avx2(Vec<x86::Words>),
     #[cfg(target_arch = "x86_64")]
-    Avx512(Vec<Words>),
+    Avx512(Vec<x86::Words>),
     #[cfg(target_arch = "x86_64")]
-    Avx512Vnni(Vec<Bytes>),
+    Avx512Vnni(Vec<x86::Bytes>),
 }
 
 /// Codes of a group of columns.
 type Codes = [u8; GROUP];
-
-/// Integers of a group as low + high * 2^[`WORD_BITS`].
-type Words = [[i16; GROUP]; 2];
-
-/// Integers of a group as digits to the base 256, lowest first.
-type Bytes = [[i8; GROUP]; 3];
-
-/// A signed low word of 15 bits: so small that a lane of AVX2 (four pairs of products a group) can
-/// add those of [`WORD_GROUPS`] groups in i32.
-const WORD_BITS: u32 = 15;
-const WORD_GROUPS: usize = 64;
-const _: () = assert!(255 * (1_i64 << (WORD_BITS - 1)) * 8 * WORD_GROUPS as i64 <= i32::MAX as i64);
-
-// A lane of AVX-512 (four products a group) can add digits over the widest row.
-const _: () = assert!(255 * 128 * 4 * (super::WIDTH_MAX / GROUP) as i64 <= i32::MAX as i64);
 
 impl Way {
     pub(super) const ALL: &'static [Self] = &[
@@ -123,11 +106,11 @@ impl<'a> Products<'a> {
         let form = match instructions.0 {
             Way::Scalar => Form::Scalar,
             #[cfg(target_arch = "x86_64")]
-            Way::Avx2 => Form::Avx2(words(groups)),
+            Way::Avx2 => Form::Avx2(x86::words(groups)),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512 => Form::Avx512(words(groups)),
+            Way::Avx512 => Form::Avx512(x86::words(groups)),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512Vnni => Form::Avx512Vnni(bytes(groups)),
+            Way::Avx512Vnni => Form::Avx512Vnni(x86::bytes(groups)),
         };
         Self { query, form }
     }
@@ -195,67 +178,113 @@ fn groups_scalar(codes: &[Codes], integers: &[[i32; GROUP]]) -> i64 {
         .sum()
 }
 
-#[cfg(target_arch = "x86_64")]
-vectorized! {
-    fn words(groups: &[[i32; GROUP]]) -> Vec<Words> {
-        let mut all = vec![[[0; GROUP]; 2]; groups.len()];
-        for (words, integers) in all.iter_mut().zip(groups) {
-            for (column, &integer) in integers.iter().enumerate() {
-                let low = lowest(integer, WORD_BITS);
-                words[0][column] = word(low);
-                words[1][column] = word((integer - low) >> WORD_BITS);
-            }
-        }
-        all
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-vectorized! {
-    fn bytes(groups: &[[i32; GROUP]]) -> Vec<Bytes> {
-        let mut all = vec![[[0; GROUP]; 3]; groups.len()];
-        for (bytes, integers) in all.iter_mut().zip(groups) {
-            for (column, &integer) in integers.iter().enumerate() {
-                let low = lowest(integer, u8::BITS);
-                let rest = (integer - low) >> u8::BITS;
-                let middle = lowest(rest, u8::BITS);
-                bytes[0][column] = byte(low);
-                bytes[1][column] = byte(middle);
-                bytes[2][column] = byte((rest - middle) >> u8::BITS);
-            }
-        }
-        all
-    }
-}
-
-/// The number's lowest bits as a signed digit.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn lowest(number: i32, bits: u32) -> i32 {
-    let unused = i32::BITS - bits;
-    number << unused >> unused
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a digit of at most 15 bits"
-)]
-fn word(digit: i32) -> i16 {
-    digit as i16
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "a digit of at most 8 bits")]
-fn byte(digit: i32) -> i8 {
-    digit as i8
-}
-
 /// The last few codes of a row, with zeros up to a whole group.
 fn padded(rest: &[u8]) -> Codes {
     let mut padded = [0; GROUP];
     padded[..rest.len()].copy_from_slice(rest);
     padded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::screen::WIDTH_MAX;
+    use crate::screen::query::{Bound, INTEGER_MAX};
+
+    /// One row by every way there is, alone and with others, against the sum as it is defined.
+    fn check(codes: &[u8], integers: &[i32], runs: &[Range<usize>]) {
+        let width = codes.len();
+        let mut groups = vec![[0; GROUP]; width.div_ceil(GROUP)];
+        for run in runs {
+            let columns = run.start * GROUP..(run.end * GROUP).min(width);
+            groups.as_flattened_mut()[columns.clone()].copy_from_slice(&integers[columns]);
+        }
+        let offset = 12_345;
+        let pairs = codes.iter().zip(groups.as_flattened());
+        let expected = pairs.map(|(&code, &integer)| i64::from(code) * i64::from(integer));
+        let expected = offset + expected.sum::<i64>();
+        let query = IntegerQuery {
+            runs: runs.to_vec(),
+            width,
+            groups,
+            offset,
+            bound: NO_BOUND,
+        };
+        let others = [
+            vec![0; width],
+            vec![255; width],
+            codes.iter().rev().copied().collect(),
+        ];
+        for instructions in Way::ALL.iter().copied().filter_map(Instructions::at) {
+            let products = Products::new(instructions, &query);
+            assert_eq!(products.of([codes]), [expected], "{instructions:?}");
+            let rows = [&others[0], &others[1], codes, &others[2]];
+            assert_eq!(products.of(rows)[2], expected, "{instructions:?}");
+        }
+    }
+
+    const NO_BOUND: Bound = Bound {
+        centre: 0.0,
+        step: 0.0,
+        chance: 0.0,
+        rounding: 0.0,
+        full_pass: 0.0,
+        constant: 0.0,
+        norm_max: 0.0,
+    };
+
+    proptest! {
+        #[test]
+        fn all_ways_agree(
+            codes in prop::collection::vec(any::<u8>(), 1..700),
+            integers in prop::collection::vec(-INTEGER_MAX..=INTEGER_MAX, 700),
+            cut in any::<prop::sample::Index>(),
+            gap in 0_usize..3,
+        ) {
+            let groups = codes.len().div_ceil(GROUP);
+            let cut = cut.index(groups);
+            // All of the row, its start, its end, and both with a gap.
+            let (start, end) = (0..cut, (cut + gap).min(groups)..groups);
+            let runs = [start, end].into_iter().filter(|run| !run.is_empty());
+            check(&codes, &integers, &runs.collect::<Vec<_>>());
+            check(&codes, &integers, from_ref(&(0..groups)));
+        }
+    }
+
+    /// Digits at their ends in all lanes, over more groups than a lane of words can add.
+    #[test]
+    fn no_lane_overflows() {
+        let low_words = [-(1 << 14), (1 << 14) - 1];
+        let bytes = [-0x80_8080, 0x7f_7f7f];
+        for integer in [-INTEGER_MAX, INTEGER_MAX]
+            .into_iter()
+            .chain(low_words)
+            .chain(bytes)
+        {
+            let groups = 0..3 * 64 + 1;
+            let width = 3 * 64 * GROUP + 17;
+            check(&vec![255; width], &vec![integer; width], from_ref(&groups));
+        }
+        let groups = 0..WIDTH_MAX / GROUP;
+        check(
+            &vec![255; WIDTH_MAX],
+            &vec![-0x80_8080; WIDTH_MAX],
+            from_ref(&groups),
+        );
+    }
+
+    #[test]
+    fn never_above_the_level() {
+        assert_eq!(
+            Instructions::up_to(Level::Scalar),
+            Instructions(Way::Scalar)
+        );
+        for level in Level::ALL {
+            assert!(Instructions::up_to(level).0.level() <= level);
+        }
+    }
 }

@@ -9,7 +9,24 @@ use std::arch::x86_64::{
     _mm512_madd_epi16, _mm512_reduce_add_epi64, _mm512_setzero_si512,
 };
 
-use super::{Bytes, Codes, WORD_BITS, WORD_GROUPS, Words};
+use super::Codes;
+use crate::screen::vectors::vectorized;
+use crate::screen::{GROUP, WIDTH_MAX};
+
+/// Integers of a group as low + high * 2^[`WORD_BITS`].
+pub(super) type Words = [[i16; GROUP]; 2];
+
+/// Integers of a group as digits to the base 256, lowest first.
+pub(super) type Bytes = [[i8; GROUP]; 3];
+
+/// A signed low word of 15 bits: so small that a lane of AVX2 (four pairs of products a group) can
+/// add those of [`WORD_GROUPS`] groups in i32.
+const WORD_BITS: u32 = 15;
+const WORD_GROUPS: usize = 64;
+const _: () = assert!((255 * 8 * WORD_GROUPS) << (WORD_BITS - 1) < 1 << 31);
+
+// A lane of AVX-512 (four products a group) can add digits over the widest row.
+const _: () = assert!(255 * 128 * 4 * (WIDTH_MAX / GROUP) < 1 << 31);
 
 /// One load of codes, and a multiply-add for each digit.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
@@ -93,6 +110,61 @@ pub(super) fn words_avx2<const R: usize>(rows: [&[Codes]; R], query: &[Words]) -
         }
     }
     products
+}
+
+vectorized! {
+    /// The integers as words.
+    pub(super) fn words(groups: &[[i32; GROUP]]) -> Vec<Words> {
+        let mut all = vec![[[0; GROUP]; 2]; groups.len()];
+        for (words, integers) in all.iter_mut().zip(groups) {
+            for (column, &integer) in integers.iter().enumerate() {
+                let low = lowest(integer, WORD_BITS);
+                words[0][column] = word(low);
+                words[1][column] = word((integer - low) >> WORD_BITS);
+            }
+        }
+        all
+    }
+}
+
+vectorized! {
+    /// The integers as bytes.
+    pub(super) fn bytes(groups: &[[i32; GROUP]]) -> Vec<Bytes> {
+        let mut all = vec![[[0; GROUP]; 3]; groups.len()];
+        for (bytes, integers) in all.iter_mut().zip(groups) {
+            for (column, &integer) in integers.iter().enumerate() {
+                let low = lowest(integer, u8::BITS);
+                let rest = (integer - low) >> u8::BITS;
+                let middle = lowest(rest, u8::BITS);
+                bytes[0][column] = byte(low);
+                bytes[1][column] = byte(middle);
+                bytes[2][column] = byte((rest - middle) >> u8::BITS);
+            }
+        }
+        all
+    }
+}
+
+/// The number's lowest bits as a signed digit.
+#[inline(always)]
+fn lowest(number: i32, bits: u32) -> i32 {
+    let unused = i32::BITS - bits;
+    number << unused >> unused
+}
+
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a digit of at most 15 bits"
+)]
+fn word(digit: i32) -> i16 {
+    digit as i16
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "a digit of at most 8 bits")]
+fn byte(digit: i32) -> i8 {
+    digit as i8
 }
 
 #[target_feature(enable = "avx512f")]

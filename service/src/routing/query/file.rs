@@ -19,7 +19,7 @@
 //! `[heads, head_dim / 2, 2]` and `q_abs_mean` (or `extra_coef`, which is that less the mean's
 //! magnitude) of `[heads, head_dim / 2]`; beside them `metadata` with `rope_style`.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use super::super::{
     frame::{PairLayout, RopeFrame},
@@ -99,13 +99,13 @@ pub enum QueryFileError {
         of: u32,
     },
     #[error(
-        "layer {layer} has {found} (heads, bands), the layer before it {before}: a key summary has \
-         one shape for all layers"
+        "layer {layer} has [heads, bands] of {found:?}, the layers before it {before:?}: a key \
+         summary has one shape for all of its layers"
     )]
     LayersDiffer {
         layer: u32,
-        found: Shown,
-        before: Shown,
+        found: [usize; 2],
+        before: [usize; 2],
     },
     #[error("there are {found} {what}; 1 to {limit} are read")]
     Limit {
@@ -113,16 +113,6 @@ pub enum QueryFileError {
         found: usize,
         limit: usize,
     },
-}
-
-/// A pair of counts as messages show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown(usize, usize);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "({}, {})", self.0, self.1)
-    }
 }
 
 impl QueryFile {
@@ -225,7 +215,7 @@ fn calibrated<T>(
     let ids: Vec<u32> = found.keys().copied().collect();
     let picked = pick(&ids, layers)?;
     let layer_ids: Vec<u32> = picked.iter().map(|&at| ids[at]).collect();
-    let mut shape: Option<Shown> = None;
+    let mut shape = None;
     let mut all: [Vec<f32>; 3] = Default::default();
     for &layer in &layer_ids {
         let Layer {
@@ -234,7 +224,7 @@ fn calibrated<T>(
             arrays,
         } = read(file, layer, &found[&layer])?;
         check_limits(layer_ids.len(), heads, 2 * bands)?;
-        let found = Shown(heads, bands);
+        let found = [heads, bands];
         let before = *shape.get_or_insert(found);
         if found != before {
             return Err(QueryFileError::LayersDiffer {
@@ -255,7 +245,7 @@ fn calibrated<T>(
             });
         }
     }
-    let Shown(heads, bands) = shape.expect("pick leaves a layer");
+    let [heads, bands] = shape.expect("pick leaves a layer");
     let [mean_real, mean_imaginary, mean_absolute] = all;
     Ok(QueryFile {
         layer_ids,

@@ -70,8 +70,10 @@ impl Fold {
         } = calibration;
         let bands = inv_freq.len();
         assert_eq!(bands * 2, *head_dim as usize, "a frequency for each band");
-        let turns = turns(*position, inv_freq, offsets);
         let scaling = f64::from(attention_scaling);
+        let turns =
+            turns(*position, inv_freq, offsets).map(|(cos, sin)| (scaling * cos, scaling * sin));
+        let turns: Vec<(f64, f64)> = turns.collect();
         let mut means = Vec::with_capacity(2 * mean_real.len());
         let mut magnitudes = Vec::with_capacity(mean_real.len());
         let heads = mean_real
@@ -79,26 +81,35 @@ impl Fold {
             .zip(mean_imaginary.chunks_exact(bands))
             .zip(mean_absolute.chunks_exact(bands));
         for ((real, imaginary), absolute) in heads {
-            let turned = |band: usize| {
-                let (cos, sin) = turns[band];
-                let (real, imaginary) = (f64::from(real[band]), f64::from(imaginary[band]));
-                let turned_real = scaling * (real * cos - imaginary * sin);
-                (turned_real, scaling * (real * sin + imaginary * cos))
+            let pairs = || {
+                let pairs = real.iter().zip(imaginary);
+                pairs.map(|(&real, &imaginary)| (f64::from(real), f64::from(imaginary)))
             };
+            let turned_real = pairs()
+                .zip(&turns)
+                .map(|((x, y), (cos, sin))| x * cos - y * sin);
+            let turned_imaginary = pairs()
+                .zip(&turns)
+                .map(|((x, y), (cos, sin))| x * sin + y * cos);
             match layout {
                 PairLayout::Half => {
-                    means.extend((0..bands).map(|band| narrow(turned(band).0)));
-                    means.extend((0..bands).map(|band| narrow(turned(band).1)));
+                    means.extend(turned_real.map(narrow));
+                    means.extend(turned_imaginary.map(narrow));
                 }
-                PairLayout::Interleaved => means.extend((0..bands).flat_map(|band| {
-                    let (real, imaginary) = turned(band);
-                    [narrow(real), narrow(imaginary)]
-                })),
+                PairLayout::Interleaved => {
+                    let turned = turned_real.zip(turned_imaginary);
+                    means.extend(
+                        turned
+                            .flat_map(|(real, imaginary)| [real, imaginary])
+                            .map(narrow),
+                    );
+                }
             }
-            magnitudes.extend((0..bands).map(|band| {
-                let mean = f64::from(real[band]).hypot(f64::from(imaginary[band]));
+            magnitudes.extend(pairs().zip(absolute).map(|((x, y), &absolute)| {
+                // The square of an f32 neither overflows nor vanishes in f64.
+                let mean = (x * x + y * y).sqrt();
                 // Never negative but for rounding, see MEAN_EXCESS_MAX.
-                narrow(scaling * (f64::from(absolute[band]) - mean).max(0.0))
+                narrow(scaling * (f64::from(absolute) - mean).max(0.0))
             }));
         }
         Self { means, magnitudes }
@@ -106,17 +117,16 @@ impl Fold {
 }
 
 /// For each band, the mean over the offsets d of exp(i (t + d) w), as cosine and sine.
-fn turns(position: u64, inv_freq: &[f32], offsets: &[u64]) -> Vec<(f64, f64)> {
+fn turns(position: u64, inv_freq: &[f32], offsets: &[u64]) -> impl Iterator<Item = (f64, f64)> {
     assert!(!offsets.is_empty(), "a mean is over something");
     let count = exact(offsets.len() as u64);
-    let turn = |&frequency: &f32| {
+    inv_freq.iter().map(move |&frequency| {
         let sum = offsets.iter().fold((0.0, 0.0), |(cos, sin), &offset| {
             let phase = exact(position + offset) * f64::from(frequency);
             (cos + phase.cos(), sin + phase.sin())
         });
         (sum.0 / count, sum.1 / count)
-    };
-    inv_freq.iter().map(turn).collect()
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "positions are far below 2^53")]

@@ -351,7 +351,14 @@ impl Fit {
 fn normalized(values: &[f32], width: usize) -> Vec<f32> {
     let mut values = values.to_vec();
     for vector in values.chunks_exact_mut(width) {
-        let squares: f64 = vector.iter().map(|&value| f64::from(value).powi(2)).sum();
+        // Eight sums, since one would wait for each addition before the next.
+        let mut sums = [0.0_f64; 8];
+        for values in vector.chunks(sums.len()) {
+            for (sum, &value) in sums.iter_mut().zip(values) {
+                *sum += f64::from(value) * f64::from(value);
+            }
+        }
+        let squares: f64 = sums.iter().sum();
         #[expect(
             clippy::cast_possible_truncation,
             reason = "to the precision of the elements"

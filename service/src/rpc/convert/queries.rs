@@ -197,15 +197,12 @@ impl Shape {
             check_elements(field, values)?;
         }
         let [real, imaginary, absolute] = &read;
-        let fits = real
-            .iter()
-            .zip(imaginary)
-            .zip(absolute)
-            .all(|((real, imaginary), absolute)| {
-                let limit = absolute * (1.0 + MEAN_EXCESS_MAX);
-                *absolute >= 0.0 && real * real + imaginary * imaginary <= limit * limit
-            });
-        if !fits {
+        let sides = real.iter().zip(imaginary).zip(absolute);
+        let fit = sides.filter(|((real, imaginary), absolute)| {
+            let limit = *absolute * (1.0 + MEAN_EXCESS_MAX);
+            (**absolute >= 0.0) & (*real * *real + *imaginary * *imaginary <= limit * limit)
+        });
+        if fit.count() != real.len() {
             let problem = "E|q| must nowhere be below |E[q]|";
             return Err(invalid("query.mean_absolute", problem));
         }
@@ -240,10 +237,18 @@ fn from_f32(bytes: &[u8]) -> Vec<f32> {
 
 // Through the processor's own conversion, where it has one.
 fn from_f16(bytes: &[u8]) -> Vec<f32> {
+    const CHUNK: usize = 512;
     let (elements, _) = bytes.as_chunks();
-    let halves: Vec<f16> = elements.iter().copied().map(f16::from_le_bytes).collect();
-    let mut values = vec![0.0; halves.len()];
-    halves.convert_to_f32_slice(&mut values);
+    let mut values = Vec::with_capacity(elements.len());
+    let (mut halves, mut wide) = ([f16::ZERO; CHUNK], [0.0; CHUNK]);
+    for elements in elements.chunks(CHUNK) {
+        for (half, &element) in halves.iter_mut().zip(elements) {
+            *half = f16::from_le_bytes(element);
+        }
+        let wide = &mut wide[..elements.len()];
+        halves[..elements.len()].convert_to_f32_slice(wide);
+        values.extend_from_slice(wide);
+    }
     values
 }
 

@@ -179,6 +179,41 @@ fn our_own_names_hold_vectors_and_statistics() {
     assert_eq!(QueryFile::read(&bytes, None, None).unwrap(), expected);
 }
 
+/// Statistics by head, with so many bands for each (layer, head).
+fn by_head(bands: &[(u32, u32, usize)]) -> Vec<u8> {
+    let names: Vec<(String, [usize; 1])> = bands
+        .iter()
+        .flat_map(|&(layer, head, bands)| {
+            let name = |part| format!("stats.layer{layer:02}_head{head:02}.{part}");
+            OF_HEAD.map(|part| (name(part), [bands]))
+        })
+        .collect();
+    let tensors: Vec<(&str, &[usize])> = names
+        .iter()
+        .map(|(name, shape)| (name.as_str(), shape.as_slice()))
+        .collect();
+    file(&tensors, &[("metadata.rope_style", "interleaved")])
+}
+
+#[test]
+fn layers_and_heads_have_one_shape() {
+    let bytes = by_head(&[(3, 0, 2), (3, 1, 2), (100, 0, 2), (100, 1, 2)]);
+    let found = QueryFile::read(&bytes, None, None).unwrap();
+    assert_eq!(found.layer_ids, [3, 100]);
+    assert_eq!((found.heads, found.head_dim), (2, 4));
+    assert_eq!(found.layout, Some(PairLayout::Interleaved));
+    let bytes = by_head(&[(0, 0, 2), (0, 1, 2), (1, 0, 4), (1, 1, 4)]);
+    let message = "layer 1 has [heads, bands] of [2, 4], the layers before it [2, 2]: a key \
+                   summary has one shape for all of its layers";
+    check(&bytes, None, message);
+    assert!(QueryFile::read(&bytes, None, Some(&[1])).is_ok());
+    let bytes = by_head(&[(0, 0, 2), (0, 1, 3)]);
+    let message = "stats.layer00_head01.q_mean_real has the shape [3], must be [2]";
+    check(&bytes, None, message);
+    let bytes = by_head(&[(0, 2_000, 2)]);
+    check(&bytes, None, "there are 2001 heads; 1 to 1024 are read");
+}
+
 #[test]
 fn other_files_are_refused_with_what_was_found() {
     let vectors: (&str, &[usize]) = ("vectors", &[1, 2, 4]);
