@@ -41,6 +41,8 @@ mod tests {
                 ])
                 .args(["--log", "off", "--data-dir"])
                 .arg(folder.path().join("data"))
+                .arg("--models-dir")
+                .arg(models())
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
@@ -95,6 +97,11 @@ mod tests {
         String::from_utf8(bytes.to_vec()).unwrap()
     }
 
+    /// A folder of tiny models.
+    fn models() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/encoder")
+    }
+
     fn example(name: &str) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/priors");
         let path: PathBuf = root.join(name);
@@ -141,6 +148,33 @@ mod tests {
         let output = server.run(&[&put[..], &far].concat());
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains("query.position: 99999999999, at most"));
+    }
+
+    #[test]
+    fn an_encoder_is_registered_by_its_folder_and_forgotten() {
+        let server = Server::start();
+        let none = server.check(&["encoder", "list"], 0);
+        assert!(none.contains("no encoders"), "{none}");
+        let absolute = models().canonicalize().unwrap().join("qwen3-bf16");
+        let absolute = absolute.to_str().unwrap();
+        let encoder = server.json(&["encoder", "put", absolute], 0);
+        assert_eq!(encoder["name"], "qwen3-bf16");
+        assert_eq!(encoder["model_dir"], "qwen3-bf16");
+        assert_eq!(encoder["element_type"], "bf16");
+        let put = server.check(&["encoder", "put", "qwen2-f16", "--name", "draft"], 0);
+        assert!(
+            put.starts_with(
+                "registered
+"
+            ),
+            "{put}"
+        );
+        let listed = server.check(&["encoder", "list"], 0);
+        assert!(listed.contains("\ndraft       qwen2-f16"), "{listed}");
+        server.check(&["encoder", "put", "nowhere"], 1);
+        server.check(&["encoder", "put", ".."], 2);
+        server.check(&["encoder", "delete", "draft"], 0);
+        server.check(&["encoder", "delete", "draft"], 3);
     }
 
     #[test]

@@ -268,7 +268,7 @@ fn is_shard_name(name: &str) -> bool {
 
 impl Shard {
     fn open(folder: &Path, name: &str, root: &Path) -> Result<Self, ModelError> {
-        let (path, length) = locate(folder, name, root)?;
+        let path = locate(folder, name, root)?;
         let file = File::open(&path).map_err(io_error(name, "open"))?;
         let metadata = file.metadata().map_err(io_error(name, "look at"))?;
         let map = map_file(&file).map_err(io_error(name, "map"))?;
@@ -283,9 +283,9 @@ impl Shard {
             });
         }
         Ok(Self {
+            length: map.len() as u64,
             map,
             file,
-            length,
             modified: metadata.modified().ok(),
         })
     }
@@ -293,7 +293,7 @@ impl Shard {
 
 /// Reads a small file whole.
 fn read(folder: &Path, name: &str, root: &Path, max: u64) -> Result<Vec<u8>, ModelError> {
-    let (path, _) = locate(folder, name, root)?;
+    let path = locate(folder, name, root)?;
     let file = File::open(&path).map_err(io_error(name, "open"))?;
     let mut bytes = Vec::new();
     let read = file.take(max + 1).read_to_end(&mut bytes);
@@ -309,9 +309,9 @@ fn read(folder: &Path, name: &str, root: &Path, max: u64) -> Result<Vec<u8>, Mod
     Ok(bytes)
 }
 
-/// Where a file of the folder really is, and its length. Folders as hubs lay them out are full of
-/// symbolic links, so that these are followed, but not out of `root`.
-fn locate(folder: &Path, name: &str, root: &Path) -> Result<(PathBuf, u64), ModelError> {
+/// Where a file of the folder really is. Folders as hubs lay them out are full of symbolic links,
+/// so that these are followed, but not out of `root`.
+fn locate(folder: &Path, name: &str, root: &Path) -> Result<PathBuf, ModelError> {
     let path = folder.join(name);
     let path = path.canonicalize().map_err(io_error(name, "find"))?;
     if !path.starts_with(root) {
@@ -326,7 +326,7 @@ fn locate(folder: &Path, name: &str, root: &Path) -> Result<(PathBuf, u64), Mode
             file: name.to_owned(),
         });
     }
-    Ok((path, metadata.len()))
+    Ok(path)
 }
 
 fn io_error(file: &str, action: &'static str) -> impl FnOnce(io::Error) -> ModelError {
