@@ -14,8 +14,8 @@ use crate::{
     score::noise::{normal, rough_normal},
 };
 
-/// Different summaries of a block's token noise that are drawn once and then used again and again.
-const NOISE_SUMMARIES: usize = 1 << 14;
+/// Different draws of a block's tokens in one channel, which are used again and again.
+const NOISES: usize = 1 << 14;
 /// Spread of the logarithm of a block's value norms.
 const VALUE_NORM_SPREAD: f32 = 0.3;
 
@@ -148,15 +148,68 @@ struct Spread {
     max: f32,
 }
 
-/// What a block's tokens add to its topic: summaries to draw from, of unit variance.
+/// One channel of a block's tokens.
+#[derive(Debug, Clone, Copy)]
+struct Tokens {
+    /// Of all but the last of them.
+    others: Spread,
+    last: f32,
+}
+
+impl Tokens {
+    fn draw(count: usize, random: &mut Random) -> Self {
+        let others = count - 1;
+        let none = Spread {
+            mean: 0.0,
+            min: f32::INFINITY,
+            max: f32::NEG_INFINITY,
+        };
+        let with_one_more = |spread: Spread, _| {
+            let value = normal(random);
+            Spread {
+                mean: spread.mean + value / others as f32,
+                min: spread.min.min(value),
+                max: spread.max.max(value),
+            }
+        };
+        Self {
+            others: (0..others).fold(none, with_one_more),
+            last: normal(random),
+        }
+    }
+
+    fn map(self, to: impl Fn(f32) -> f32) -> Self {
+        Self {
+            others: Spread {
+                mean: to(self.others.mean),
+                min: to(self.others.min),
+                max: to(self.others.max),
+            },
+            last: to(self.last),
+        }
+    }
+
+    /// Of all of them, `count` with the last.
+    fn spread(self, count: usize) -> Spread {
+        let Self { others, last } = self;
+        Spread {
+            mean: others.mean + (last - others.mean) / count as f32,
+            min: others.min.min(last),
+            max: others.max.max(last),
+        }
+    }
+}
+
+/// What tokens add to their block's topic, of unit variance. All blocks draw from the same, the
+/// needle's too: what the draws have in common tells no block from another.
 #[derive(Debug)]
-pub struct Noise(Vec<Spread>);
+pub struct Noise(Vec<Tokens>);
 
 impl Noise {
     #[must_use]
     pub fn draw(assumptions: &Assumptions, random: &mut Random) -> Self {
-        let summary = |_| summarize(|| normal(random), assumptions.block_tokens);
-        Self((0..NOISE_SUMMARIES).map(summary).collect())
+        let tokens = |_| Tokens::draw(assumptions.block_tokens, random);
+        Self((0..NOISES).map(tokens).collect())
     }
 }
 
@@ -204,6 +257,7 @@ impl Summaries {
 #[derive(Debug)]
 pub struct Haystack<'a> {
     pub assumptions: &'a Assumptions,
+    noise: &'a Noise,
     pub summaries: Summaries,
     blocks: usize,
     /// `[heads, head_dim]`.
@@ -214,10 +268,8 @@ pub struct Haystack<'a> {
 #[derive(Debug)]
 pub struct Needle {
     pub block: u32,
-    /// `[heads, head_dim]`: of the block's other tokens.
-    others: Vec<Spread>,
-    /// `[heads, head_dim]`: the key as it were if it answered nothing.
-    plain: Vec<f32>,
+    /// `[heads, head_dim]`, with the needle's key last, as it were if it answered nothing.
+    channels: Vec<Tokens>,
     /// All heads; the first of them retrieve.
     heads: Vec<usize>,
 }
@@ -243,36 +295,39 @@ impl<'a> Haystack<'a> {
     pub fn draw(
         assumptions: &'a Assumptions,
         blocks: usize,
-        Noise(noises): &Noise,
+        noise: &'a Noise,
         random: &mut Random,
     ) -> Self {
         let width = assumptions.heads() * assumptions.head_dim;
         let mut haystack = Self {
             assumptions,
+            noise,
             summaries: Summaries::new(width, blocks),
             blocks,
             channel_means: channel_means(assumptions, random),
         };
-        let token_scale = (1.0 - assumptions.topic_share).sqrt();
         let mut channels = Vec::with_capacity(assumptions.head_dim);
         for _ in 0..blocks {
             let topic_scale = topic_scale(assumptions, random);
             for means in haystack.channel_means.chunks_exact(assumptions.head_dim) {
                 channels.clear();
-                channels.extend(means.iter().map(|mean| {
-                    let middle = mean + topic_scale * rough_normal(random);
-                    let noise = noises[random.below(noises.len())];
-                    let at = |value: f32| middle + token_scale * value;
-                    Spread {
-                        mean: at(noise.mean),
-                        min: at(noise.min),
-                        max: at(noise.max),
-                    }
-                }));
+                let tokens = means.iter().map(|&mean| {
+                    let tokens = haystack.tokens(mean, topic_scale, random);
+                    tokens.spread(assumptions.block_tokens)
+                });
+                channels.extend(tokens);
                 haystack.summaries.push_head(&channels);
             }
         }
         haystack
+    }
+
+    /// Draws one channel of a block.
+    fn tokens(&self, mean: f32, topic_scale: f32, random: &mut Random) -> Tokens {
+        let token_scale = (1.0 - self.assumptions.topic_share).sqrt();
+        let middle = mean + topic_scale * rough_normal(random);
+        let Noise(noises) = self.noise;
+        noises[random.below(noises.len())].map(|value| middle + token_scale * value)
     }
 
     /// Draws a query.
@@ -310,23 +365,15 @@ impl<'a> Haystack<'a> {
     /// Draws the block that a needle is in.
     #[must_use]
     pub fn needle(&self, block: u32, random: &mut Random) -> Needle {
-        let assumptions = self.assumptions;
-        let token_scale = (1.0 - assumptions.topic_share).sqrt();
-        let mut others = Vec::with_capacity(self.channel_means.len());
-        let mut plain = Vec::with_capacity(self.channel_means.len());
-        let topic_scale = topic_scale(assumptions, random);
-        for mean in &self.channel_means {
-            let middle = mean + topic_scale * rough_normal(random);
-            let mut token = || middle + token_scale * normal(random);
-            plain.push(token());
-            others.push(summarize(token, assumptions.block_tokens - 1));
-        }
-        let mut heads: Vec<usize> = (0..assumptions.heads()).collect();
+        let topic_scale = topic_scale(self.assumptions, random);
+        let channels = (self.channel_means.iter())
+            .map(|&mean| self.tokens(mean, topic_scale, random))
+            .collect();
+        let mut heads: Vec<usize> = (0..self.assumptions.heads()).collect();
         random.shuffle(&mut heads);
         Needle {
             block,
-            others,
-            plain,
+            channels,
             heads,
         }
     }
@@ -337,26 +384,20 @@ impl<'a> Haystack<'a> {
         let assumptions = self.assumptions;
         let head_dim = assumptions.head_dim;
         let margin = assumptions.margin(self.blocks, strength.attention_mass);
-        let mut keys = needle.plain.clone();
+        let mut channels = needle.channels.clone();
         for &head in needle.retrieving(strength.retrieval_share) {
             let columns = head * head_dim..(head + 1) * head_dim;
             let query = &question.group_means[columns.clone()];
             let square: f32 = query.iter().map(|value| value * value).sum();
             let length = margin * (head_dim as f32).sqrt() / square;
-            for (key, value) in keys[columns].iter_mut().zip(query) {
-                *key += length * value;
+            for (tokens, value) in channels[columns].iter_mut().zip(query) {
+                tokens.last += length * value;
             }
         }
-        let mut row = Summaries::new(keys.len(), 1);
-        let tokens = assumptions.block_tokens as f32;
-        let with_key = |(others, &key): (&Spread, &f32)| Spread {
-            mean: (others.mean * (tokens - 1.0) + key) / tokens,
-            min: others.min.min(key),
-            max: others.max.max(key),
-        };
-        let channels: Vec<Spread> = needle.others.iter().zip(&keys).map(with_key).collect();
+        let mut row = Summaries::new(channels.len(), 1);
         for head in channels.chunks_exact(head_dim) {
-            row.push_head(head);
+            let spread = |tokens: &Tokens| tokens.spread(assumptions.block_tokens);
+            row.push_head(&head.iter().map(spread).collect::<Vec<Spread>>());
         }
         row
     }
@@ -384,22 +425,6 @@ impl Needle {
         let count = (self.heads.len() as f32 * share).round() as usize;
         &self.heads[..count]
     }
-}
-
-fn summarize(mut token: impl FnMut() -> f32, tokens: usize) -> Spread {
-    let none = Spread {
-        mean: 0.0,
-        min: f32::INFINITY,
-        max: f32::NEG_INFINITY,
-    };
-    (0..tokens).fold(none, |spread, _| {
-        let value = token();
-        Spread {
-            mean: spread.mean + value / tokens as f32,
-            min: spread.min.min(value),
-            max: spread.max.max(value),
-        }
-    })
 }
 
 fn channel_means(assumptions: &Assumptions, random: &mut Random) -> Vec<f32> {
