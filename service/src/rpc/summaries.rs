@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kvatlas_proto::v1::{self, put_key_summary_request::Part};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot, watch},
+};
 use tonic::{Request, Status, Streaming};
 
 use super::{
@@ -27,6 +30,7 @@ use crate::{
         summary::{PutOutcome, PutSummaryError, Summaries, SummaryUpload},
     },
     store::Store,
+    telemetry::http::{Stage, draining},
 };
 
 /// Chunks that wait for the disk.
@@ -56,6 +60,8 @@ pub async fn put(
         summaries: Arc::clone(&core.summaries),
         header,
         chunks: received,
+        stage: core.stage.clone(),
+        runtime: Handle::current(),
         now_unix_ms: core.clock.now_ms(),
     };
     let queued = core.summary_importers.submit(move || {
@@ -67,11 +73,12 @@ pub async fn put(
     });
     queued.map_err(|_| Status::resource_exhausted("the import queue is full"))?;
     let sent = send(core, &mut parts, size_bytes, chunks);
-    deadline.bound(sent).await??;
+    let sent = deadline.bound(sent).await?;
+    // Also after a refusal, so that the caller may come again at once.
     let outcome = deadline.bound(replied).await?;
-    let PutOutcome { summary, replaced } = outcome
-        .map_err(|_| Status::unavailable("the server is stopping"))?
-        .map_err(|error| status::put_summary(&error))?;
+    sent?;
+    let outcome = outcome.unwrap_or_else(|_ended| Err(stopping()));
+    let PutOutcome { summary, replaced } = outcome?;
     Ok(v1::PutKeySummaryResponse {
         generation: summary.generation,
         total_blocks: summary.shape.blocks,
@@ -205,28 +212,44 @@ struct Job {
     summaries: Arc<Summaries>,
     header: SummaryHeader,
     chunks: mpsc::Receiver<Received>,
+    stage: watch::Receiver<Stage>,
+    runtime: Handle,
     now_unix_ms: u64,
 }
 
 impl Job {
-    fn run(self, is_wanted: &dyn Fn() -> bool) -> Result<PutOutcome, PutSummaryError> {
+    fn run(self, is_wanted: &dyn Fn() -> bool) -> Result<PutOutcome, Status> {
         let Self {
             store,
             summaries,
             header,
             mut chunks,
+            stage,
+            runtime,
             now_unix_ms,
         } = self;
-        let mut scratch = store.scratch()?;
+        let failed = |error: PutSummaryError| status::put_summary(&error);
+        let mut scratch = store.scratch().map_err(|error| failed(error.into()))?;
         loop {
-            match chunks.blocking_recv() {
-                Some(Received::Chunk(chunk)) => scratch.append(&chunk)?,
+            // A server that drains does not wait for a caller that pauses.
+            let received = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    received = chunks.recv() => Ok(received),
+                    () = draining(stage.clone()) => Err(stopping()),
+                }
+            });
+            match received? {
+                Some(Received::Chunk(chunk)) => {
+                    let appended = scratch.append(&chunk);
+                    appended.map_err(|error| failed(error.into()))?;
+                }
                 Some(Received::End) => break,
-                None => return Err(PutSummaryError::Unwanted),
+                None => return Err(failed(PutSummaryError::Unwanted)),
             }
         }
-        let file = scratch.into_map()?;
-        summaries.put(SummaryUpload {
+        let file = scratch.into_map().map_err(|error| failed(error.into()))?;
+        let upload = SummaryUpload {
             prefix_hash: &header.prefix_hash,
             frame: header.frame,
             content: header.content,
@@ -234,6 +257,11 @@ impl Job {
             file: &file,
             now_unix_ms,
             is_wanted,
-        })
+        };
+        summaries.put(upload).map_err(failed)
     }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("the server is stopping: put the key summary elsewhere, or later")
 }

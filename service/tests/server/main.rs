@@ -24,4 +24,6 @@ mod serving;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
+mod summaries;
+#[cfg(test)]
 mod tools;

@@ -156,6 +156,21 @@ fn tensors_that_reach_outside_are_refused() {
     );
 }
 
+/// Opens a file and reads what can be read by name.
+fn read_by_name(bytes: &[u8]) {
+    let Ok(mut file) = TensorFile::open(bytes, None) else {
+        return;
+    };
+    let names: Vec<_> = file.names().map(str::to_owned).collect();
+    for name in names {
+        if let Ok(Some(tensor)) = file.tensor(&name)
+            && let Ok(values) = tensor.to_f32(1 << 20)
+        {
+            assert_eq!(values.len(), tensor.elements());
+        }
+    }
+}
+
 /// Every length near both ends of a file, and some between.
 #[test]
 fn no_cut_file_is_read_and_none_panics() {
@@ -165,6 +180,7 @@ fn no_cut_file_is_read_and_none_panics() {
         let end = bytes.len().saturating_sub(edge)..bytes.len();
         for length in (0..edge.min(bytes.len())).chain(between).chain(end) {
             let result = import(&bytes[..length], Some(Format::Torch));
+            read_by_name(&bytes[..length]);
             assert!(
                 result.is_err(),
                 "{name}, cut to {length} of {} bytes",
@@ -183,6 +199,7 @@ fn every_seed_of_the_fuzzer_is_survived() {
         for format in [None, Some(Format::Torch), Some(Format::Safetensors)] {
             read += usize::from(import(&bytes, format).is_ok());
         }
+        read_by_name(&bytes);
     }
     assert!(
         read >= 20,
@@ -217,6 +234,7 @@ proptest! {
             bytes[at] = byte;
         }
         let _ = import(&bytes, None);
+        read_by_name(&bytes);
     }
 
     /// Here the checksums are right again, so that the changes reach the pickle.
@@ -237,7 +255,9 @@ proptest! {
             }
         }
         let parts: Vec<_> = parts.iter().map(|(name, data)| (&**name, &**data)).collect();
-        let _ = import(&archive(&parts, Layout::Stream), None);
+        let file = archive(&parts, Layout::Stream);
+        let _ = import(&file, None);
+        read_by_name(&file);
     }
 
     #[test]

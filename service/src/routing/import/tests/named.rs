@@ -10,6 +10,11 @@ fn open(file: &[u8]) -> TensorFile<'_> {
     TensorFile::open(file, None).unwrap()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "as views do it")]
+fn narrow(value: f64) -> f32 {
+    value as f32
+}
+
 /// Every float tensor of a fixture, read row by row, is what the gathering reader reads.
 #[test]
 fn every_affinity_reads_the_same_by_name() {
@@ -35,7 +40,7 @@ fn every_affinity_reads_the_same_by_name() {
         }
         let values: Vec<f64> = values.unwrap().into_iter().map(f64::from).collect();
         let wanted = wide(&affinities.scores).into_iter();
-        let wanted: Vec<f64> = wanted.map(|score| f64::from(score as f32)).collect();
+        let wanted: Vec<f64> = wanted.map(|score| f64::from(narrow(score))).collect();
         assert_eq!(values, wanted, "{name}");
         let limit = view.to_f32(view.elements() - 1).unwrap_err();
         assert!(limit.to_string().contains("more than"), "{limit}");
@@ -175,7 +180,7 @@ proptest! {
         let rows = named.to_f32(1 << 20).unwrap();
         let bits = |value: f32| if value.is_nan() { u32::MAX } else { value.to_bits() };
         let rows: Vec<u32> = rows.into_iter().map(bits).collect();
-        let gathered: Vec<u32> = wide(&gathered).into_iter().map(|v| bits(v as f32)).collect();
+        let gathered: Vec<u32> = wide(&gathered).into_iter().map(|v| bits(narrow(v))).collect();
         prop_assert_eq!(rows, gathered);
     }
 }

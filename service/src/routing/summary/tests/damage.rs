@@ -16,6 +16,7 @@ fn fixture() -> Fixture {
     fixture.reopen()
 }
 
+#[expect(clippy::ptr_arg, reason = "one type for all harms")]
 fn flip(bytes: &mut Vec<u8>) {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

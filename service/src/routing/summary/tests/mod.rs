@@ -109,6 +109,13 @@ fn frame(layers: u32, head_dim: u16, block_size: u32) -> KeyFrame {
 /// A name, the type of the elements, the shape, and the elements.
 type Named<'t> = (&'t str, Element, &'t [usize], &'t [f32]);
 
+const DTYPES: [(Element, Dtype); 4] = [
+    (Element::F16, Dtype::F16),
+    (Element::Bf16, Dtype::BF16),
+    (Element::F32, Dtype::F32),
+    (Element::F64, Dtype::F64),
+];
+
 /// A safetensors file.
 fn file(tensors: &[Named<'_>]) -> Vec<u8> {
     let bytes: Vec<_> = tensors
@@ -117,23 +124,23 @@ fn file(tensors: &[Named<'_>]) -> Vec<u8> {
         .collect();
     let views = tensors.iter().zip(&bytes);
     let views = views.map(|((name, element, shape, _), bytes)| {
-        let dtype = match element {
-            Element::F16 => Dtype::F16,
-            Element::Bf16 => Dtype::BF16,
-            Element::F64 => Dtype::F64,
-            _ => Dtype::F32,
-        };
+        let (_, dtype) = DTYPES.into_iter().find(|(of, _)| of == element).unwrap();
         (*name, SafeView::new(dtype, shape.to_vec(), bytes).unwrap())
     });
     safetensors::serialize(views.collect::<BTreeMap<_, _>>(), None).unwrap()
 }
 
 fn bytes_of(element: Element, values: &[f32]) -> Vec<u8> {
-    let bytes = |value: &f32| match element {
-        Element::F16 => f16::from_f32(*value).to_le_bytes().to_vec(),
-        Element::Bf16 => bf16::from_f32(*value).to_le_bytes().to_vec(),
-        Element::F64 => f64::from(*value).to_le_bytes().to_vec(),
-        _ => value.to_le_bytes().to_vec(),
+    let bytes = |value: &f32| {
+        if element == Element::F16 {
+            f16::from_f32(*value).to_le_bytes().to_vec()
+        } else if element == Element::Bf16 {
+            bf16::from_f32(*value).to_le_bytes().to_vec()
+        } else if element == Element::F64 {
+            f64::from(*value).to_le_bytes().to_vec()
+        } else {
+            value.to_le_bytes().to_vec()
+        }
     };
     values.iter().flat_map(bytes).collect()
 }

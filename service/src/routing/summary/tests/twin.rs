@@ -64,10 +64,12 @@ fn random(state: &mut u64, element: Element) -> f32 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     let value = (word >> 40) as f32 / 1_048_576.0 - 8.0;
-    match element {
-        Element::F16 => f16::from_f32(value).to_f32(),
-        Element::Bf16 => bf16::from_f32(value).to_f32(),
-        _ => value,
+    if element == Element::F16 {
+        f16::from_f32(value).to_f32()
+    } else if element == Element::Bf16 {
+        bf16::from_f32(value).to_f32()
+    } else {
+        value
     }
 }
 
@@ -116,6 +118,11 @@ fn cartridge(case: &Case, keys: &[Vec<Vec<Vec<f32>>>]) -> Vec<u8> {
     file(&named.collect::<Vec<_>>())
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "to the precision of keys")]
+fn narrow(value: f64) -> f32 {
+    value as f32
+}
+
 /// One number after the other, as one would write it down.
 fn expected(case: &Case, keys: &[Vec<Vec<Vec<f32>>>]) -> Expected {
     let half = case.sizes[3];
@@ -135,14 +142,14 @@ fn expected(case: &Case, keys: &[Vec<Vec<Vec<f32>>>]) -> Expected {
     };
     let mean = |values: &[f32]| {
         let sum: f64 = values.iter().rev().copied().map(f64::from).sum();
-        (sum / values.len() as f64) as f32
+        narrow(sum / values.len() as f64)
     };
     let magnitude = |block: &[Vec<f32>], band: usize| {
         let (x, y) = match case.layout {
             PairLayout::Half => (band, band + half),
             PairLayout::Interleaved => (2 * band, 2 * band + 1),
         };
-        let length = |key: &Vec<f32>| f64::from(key[x]).hypot(f64::from(key[y])) as f32;
+        let length = |key: &Vec<f32>| narrow(f64::from(key[x]).hypot(f64::from(key[y])));
         mean(&block.iter().map(length).collect::<Vec<_>>())
     };
     Expected {
