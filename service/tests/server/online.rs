@@ -7,7 +7,10 @@ mod twin;
 use kvatlas_proto::v1::{self, ManifestProvenance, ManifestReason};
 use tonic::{Code, Status};
 
-use self::{cartridge::Cartridge, twin::Asked};
+use self::{
+    cartridge::{Cartridge, narrow},
+    twin::Asked,
+};
 use super::common::{self, Clients, InProcess, within};
 
 const K: usize = 4;
@@ -32,14 +35,14 @@ fn request(algorithm: &str, query: v1::QueryVectors) -> v1::GetManifestRequest {
     v1::GetManifestRequest {
         prefix_hash: "c1".into(),
         algorithm: algorithm.into(),
-        k: K as u32,
+        k: narrow(K),
         query: Some(Box::new(query)),
         ..Default::default()
     }
 }
 
 fn best(scores: &[f64], k: usize) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+    let mut order: Vec<u32> = (0..narrow(scores.len())).collect();
     order.sort_by(|left, right| {
         let [left, right] = [left, right].map(|block| scores[*block as usize]);
         right.total_cmp(&left)
@@ -108,7 +111,7 @@ async fn policies_choose_among_the_scores() {
     let (server, cartridge) = served(7).await;
     let asked = Asked::random(7, &[2, 5, 9], true);
     let scores = twin::kri_q(&cartridge, &asked, twin::Group::Mean, false);
-    let blocks = scores.len() as u32;
+    let blocks = narrow(scores.len());
 
     let mut pinned = request("kri-q", asked.vectors());
     pinned.policy = "A1R2K3".into();
@@ -126,7 +129,7 @@ async fn policies_choose_among_the_scores() {
     let answer = ask(&server.clients, by_position).await.unwrap();
     assert_eq!(
         answer.block_indices,
-        (blocks - K as u32..blocks).collect::<Vec<_>>()
+        (blocks - narrow(K)..blocks).collect::<Vec<_>>()
     );
     assert_eq!(answer.provenance(), ManifestProvenance::PolicyOnly);
 
@@ -144,7 +147,7 @@ async fn policies_choose_among_the_scores() {
     expected.extend(
         best(&scores[half..], 2)
             .into_iter()
-            .map(|block| block + half as u32),
+            .map(|block| block + narrow(half)),
     );
     assert_eq!(answer.block_indices, expected);
 }
@@ -159,7 +162,7 @@ async fn each_head_can_have_its_own_blocks() {
     let heads = answer.per_head.unwrap();
     assert_eq!(
         (heads.layers, heads.kv_heads),
-        (2, cartridge.kv_heads as u32)
+        (2, narrow(cartridge.kv_heads))
     );
     let expected: Vec<u32> = twin::kri_q_by_head(&cartridge, &asked, twin::Group::Mean)
         .iter()
@@ -173,7 +176,7 @@ async fn the_callers_number_of_blocks_may_differ_by_one() {
     let (server, cartridge) = served(4).await;
     let asked = Asked::random(4, &[2, 5, 9], true);
     let scores = twin::kri_q(&cartridge, &asked, twin::Group::Mean, false);
-    let blocks = scores.len() as u32;
+    let blocks = narrow(scores.len());
     let with_total = |total_blocks| {
         let mut request = request("kri-q", asked.vectors());
         request.total_blocks = total_blocks;
@@ -286,10 +289,10 @@ async fn a_request_that_would_score_garbage_is_refused() {
     let cases: [(&str, &str, Change); 11] = [
         ("kri-q", "query", |it| it.query = None),
         ("kri-q", "frame", |it| {
-            query(it).set_frame(v1::RopeFrame::PreRope)
+            query(it).set_frame(v1::RopeFrame::PreRope);
         }),
         ("kri-q", "pair_layout", |it| {
-            query(it).set_pair_layout(v1::PairLayout::Interleaved)
+            query(it).set_pair_layout(v1::PairLayout::Interleaved);
         }),
         ("kri-q", "head_dim", |it| {
             query(it).head_dim = 4;
@@ -306,7 +309,7 @@ async fn a_request_that_would_score_garbage_is_refused() {
         }),
         ("kri-t", "kri-t", |_| {}),
         ("kri-t", "similarity", |it| {
-            it.set_similarity(v1::Similarity::Cosine)
+            it.set_similarity(v1::Similarity::Cosine);
         }),
         ("kri-q", "similarity", |it| it.similarity = 77),
         ("", "query", |_| {}),

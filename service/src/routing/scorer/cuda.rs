@@ -115,10 +115,7 @@ impl CudaScorer {
             let planes = vec![Plane::Pooled { query: 0 }];
             return Ok(orders(&mut scores, planes, want)?.pop());
         }
-        let mut per_head = Vec::with_capacity(scores.heads * scores.rows);
-        for head in 0..scores.heads {
-            per_head.extend(scores.plane(Plane::Head { query: 0, head })?);
-        }
+        let per_head = scores.per_head(0)?;
         Ok(Some(order_by_head(per_head, summary)))
     }
 

@@ -13,6 +13,9 @@ pub(super) const BLOCK_SIZE: usize = 4;
 const KV_HEADS: usize = 2;
 const BLOCKS: usize = 12;
 
+/// Name, shape, elements.
+pub(super) type Tensor<'a> = (String, Vec<usize>, &'a [f32]);
+
 /// Keys after RoPE, `[layers, kv_heads, tokens, head_dim]`; every value is exact in f16.
 pub(super) struct Cartridge {
     pub(super) keys: Vec<f32>,
@@ -64,7 +67,7 @@ impl Cartridge {
             pair_layout: v1::PairLayout::Half.into(),
             inv_freq: inv_freq().to_vec(),
             attention_scaling: 1.0,
-            block_size: BLOCK_SIZE as u32,
+            block_size: narrow(BLOCK_SIZE),
             layer_ids: LAYER_IDS.to_vec(),
             content: v1::KeySummaryContent::Cartridge.into(),
             ..Default::default()
@@ -80,7 +83,7 @@ pub(super) fn inv_freq() -> [f32; HEAD_DIM / 2] {
 pub(super) async fn put_summary(
     clients: &Clients,
     header: v1::PutKeySummaryHeader,
-    tensors: &[(String, Vec<usize>, &[f32])],
+    tensors: &[Tensor<'_>],
 ) -> Result<v1::PutKeySummaryResponse, Status> {
     use v1::put_key_summary_request::Part;
     let parts = [Part::Header(header), Part::Chunk(safetensors(tensors))];
@@ -111,7 +114,7 @@ pub(super) async fn put_prior(clients: &Clients, prefix_hash: &str, scores: &[f3
 }
 
 /// A safetensors file of f32.
-fn safetensors(tensors: &[(String, Vec<usize>, &[f32])]) -> Bytes {
+fn safetensors(tensors: &[Tensor<'_>]) -> Bytes {
     let mut header = serde_json::Map::new();
     let mut data = Vec::new();
     for (name, shape, values) in tensors {
@@ -141,4 +144,9 @@ impl Random {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed >> 40) as f32 / (1_u32 << 23) as f32 - 1.0
     }
+}
+
+/// What a test counts is small.
+pub(super) fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap()
 }

@@ -6,7 +6,7 @@ use kvatlas_proto::v1;
 use safetensors::SafeTensors;
 use tonic::Code;
 
-use super::cartridge::{Random, put_prior, put_summary};
+use super::cartridge::{Random, narrow, put_prior, put_summary};
 use super::{InProcess, K, ask, best, common, within};
 
 const BLOCKS: usize = 24;
@@ -84,7 +84,7 @@ impl Served {
         v1::GetManifestRequest {
             prefix_hash: "c1".into(),
             algorithm: "kri-q".into(),
-            k: K as u32,
+            k: narrow(K),
             query_tokens: Some(Box::new(v1::QueryTokens {
                 tokens: tokens.into(),
                 start_position: start.into(),
@@ -150,22 +150,22 @@ async fn what_does_not_belong_to_the_model_is_refused() {
     served.put(|_| {}).await;
     let cases: [(&str, Code, Change); 6] = [
         ("encoder", Code::NotFound, |it| {
-            tokens(it).encoder = "other".into()
+            tokens(it).encoder = "other".into();
         }),
         ("tokens", Code::InvalidArgument, |it| {
             tokens(it).tokens = u32::MAX.to_le_bytes().to_vec().into();
         }),
         ("tokens", Code::InvalidArgument, |it| {
-            tokens(it).tokens = vec![0; 7].into()
+            tokens(it).tokens = vec![0; 7].into();
         }),
         ("mean_of_last", Code::InvalidArgument, |it| {
-            tokens(it).mean_of_last = 65
+            tokens(it).mean_of_last = 65;
         }),
         ("start_position", Code::InvalidArgument, |it| {
             tokens(it).start_position = u64::MAX;
         }),
         ("kri-t", Code::InvalidArgument, |it| {
-            it.algorithm = "kri-t".into()
+            it.algorithm = "kri-t".into();
         }),
     ];
     for (word, code, change) in cases {

@@ -2,7 +2,9 @@
 
 use kvatlas_proto::v1;
 
-use super::cartridge::{BLOCK_SIZE, Cartridge, HEAD_DIM, LAYER_IDS, Random, inv_freq};
+use super::cartridge::{
+    BLOCK_SIZE, Cartridge, HEAD_DIM, LAYER_IDS, Random, inv_freq, narrow,
+};
 
 const GROUP: usize = 3;
 const BANDS: usize = HEAD_DIM / 2;
@@ -38,8 +40,8 @@ impl Asked {
             frame: v1::RopeFrame::PostRope.into(),
             element_type: v1::ElementType::F32.into(),
             layer_ids: self.layer_ids.clone(),
-            heads: 2 * self.group as u32,
-            head_dim: HEAD_DIM as u32,
+            heads: 2 * narrow(self.group),
+            head_dim: narrow(HEAD_DIM),
             group_mean: self.group == 1,
             vectors: bytes(self.values.iter().copied()),
             ..Default::default()
@@ -48,16 +50,17 @@ impl Asked {
 
     /// The same numbers as the statistics of kri-t.
     pub(super) fn statistics(&self, position: u64) -> v1::QueryVectors {
+        #[expect(clippy::cast_possible_truncation, reason = "statistics travel in f32")]
         let of = |part: fn(Complex) -> f64| bytes(self.bands().map(move |band| part(band) as f32));
         v1::QueryVectors {
             frame: v1::RopeFrame::PreRope.into(),
             layer_ids: self.layer_ids.clone(),
-            heads: 2 * self.group as u32,
-            head_dim: HEAD_DIM as u32,
+            heads: 2 * narrow(self.group),
+            head_dim: narrow(HEAD_DIM),
             position,
             mean_real: of(|(real, _)| real),
             mean_imaginary: of(|(_, imaginary)| imaginary),
-            mean_absolute: of(|band| absolute(band)),
+            mean_absolute: of(absolute),
             ..Default::default()
         }
     }
@@ -67,8 +70,7 @@ impl Asked {
         heads.flat_map(|head| (0..BANDS).map(|band| pair(head, band)))
     }
 
-    /// `(place in the cartridge's layers, KV head, query heads of the group)`.
-    fn parts(&self) -> Vec<(usize, usize, Vec<&[f32]>)> {
+    fn parts(&self) -> Vec<Part<'_>> {
         let groups = self.values.chunks_exact(self.group * HEAD_DIM);
         let place = |at: usize| {
             let id = self.layer_ids[at / 2];
@@ -82,6 +84,8 @@ impl Asked {
 }
 
 type Complex = (f64, f64);
+/// Place in the cartridge's layers, KV head, query heads of the group.
+type Part<'a> = (usize, usize, Vec<&'a [f32]>);
 
 /// More than the mean's own magnitude, as that of any queries that differ.
 fn absolute((real, imaginary): Complex) -> f64 {
@@ -101,7 +105,7 @@ pub(super) fn kri_q(cartridge: &Cartridge, asked: &Asked, group: Group, cosine: 
 /// For each (layer, KV head) the scores of its blocks.
 pub(super) fn kri_q_by_head(cartridge: &Cartridge, asked: &Asked, group: Group) -> Vec<Vec<f64>> {
     let parts = asked.parts();
-    let of_part = |(layer, head, queries): &(usize, usize, Vec<&[f32]>)| {
+    let of_part = |(layer, head, queries): &Part<'_>| {
         let blocks = 0..cartridge.blocks;
         let score = |block| kri_q_of(cartridge.block(*layer, *head, block), queries, group, false);
         blocks.map(score).collect()
