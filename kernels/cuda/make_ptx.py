@@ -153,6 +153,8 @@ def make_table(ptxas, ptx_of):
     for architecture in ARCHITECTURES:
         registers_all, shared_all, threads_all = limits[architecture]
         for name, registers, shared, spilled in measure(ptxas, architecture, ptx_of[architecture]):
+            if spilled > 0:
+                sys.exit(f"{name} spills {spilled} bytes on sm_{architecture}")
             size = threads[name]
             # Registers are given out to a warp in units of 256, shared memory with 1 KiB on top.
             warp_registers = -(-registers * 32 // 256) * 256

@@ -293,8 +293,9 @@ __device__ inline void head_scores(const HeadArguments& a) {
     }
 }
 
-#define HEAD_KERNEL(NAME, HEADS, ROWS)                                                            \
-    extern "C" __global__ void __launch_bounds__(HEAD_THREADS)                                    \
+// BLOCKS of threads are to fit a multiprocessor: room for registers without spills.
+#define HEAD_KERNEL(NAME, HEADS, ROWS, BLOCKS)                                                    \
+    extern "C" __global__ void __launch_bounds__(HEAD_THREADS, BLOCKS)                            \
     NAME(const uint4* __restrict__ table, const u32* __restrict__ parts,                          \
          const float4* __restrict__ values, const float* __restrict__ scales,                     \
          float* __restrict__ out, u32 rows, u32 row_chunks, u32 queries, u32 group,               \
@@ -303,9 +304,9 @@ __device__ inline void head_scores(const HeadArguments& a) {
                                   group, part_chunks, lanes, scale_width, mode});                 \
     }
 
-HEAD_KERNEL(head_scores_1, 1, 8)
-HEAD_KERNEL(head_scores_4, 4, 8)
-HEAD_KERNEL(head_scores_8, 8, 4)
+HEAD_KERNEL(head_scores_1, 1, 8, 3)
+HEAD_KERNEL(head_scores_4, 4, 8, 2)
+HEAD_KERNEL(head_scores_8, 8, 4, 1)
 
 // ---------------------------------------------------------------------------------------------
 // KRI-T's second half: out[part][row] = max over the group of the heads' z-scores over the rows,

@@ -10,7 +10,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __restrict__ __restrict
 // All shared variables lie in one section, which is filled with NaN before each block: what a
 // block reads there, it has written.
