@@ -2,9 +2,7 @@
 
 use kvatlas_proto::v1;
 
-use super::cartridge::{
-    BLOCK_SIZE, Cartridge, HEAD_DIM, LAYER_IDS, Random, inv_freq, narrow,
-};
+use super::cartridge::{BLOCK_SIZE, Cartridge, HEAD_DIM, LAYER_IDS, Random, inv_freq, narrow};
 
 const GROUP: usize = 3;
 const BANDS: usize = HEAD_DIM / 2;
