@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `key_means` | `[L, H, N, D]` | means of the blocks' keys |
 //! | `key_min`, `key_max` | `[L, H, N, D]` | smallest and largest of each channel; both or neither |
-//! | `key_magnitudes` | `[L, H, N, D / 2]` | mean of `|k_f|` over the block, optional |
+//! | `key_magnitudes` | `[L, H, N, D / 2]` | mean length of each band's pair, optional |
 //!
 //! | a cartridge | shape | |
 //! |---|---|---|
@@ -23,9 +23,9 @@
 //!                                                   -> blobs, one a table -> record -> published
 //! ```
 //!
-//! Each table is a blob of its own: so each is written in one go, hashed as it goes, and a table
-//! that is never asked for costs its checking alone. Blobs are mapped, so that every table begins
-//! on a page.
+//! Each table is a blob of its own, so that each is written in one go and hashed as it goes,
+//! without a second pass over a file of several sections. Blobs are mapped, so that every table
+//! begins on a page.
 
 mod block;
 mod build;
