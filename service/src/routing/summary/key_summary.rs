@@ -16,8 +16,6 @@ pub struct KeySummary {
     pub generation: u64,
     pub shape: SummaryShape,
     pub put_unix_ms: u64,
-    /// What the screens' dither was made from.
-    pub dither_seed: u64,
     pub(super) blobs: TableBlobs,
     /// Damage is for ever: nobody hashes a broken gigabyte twice.
     pub(super) loaded: OnceLock<Result<Tables, (&'static str, Damage)>>,

@@ -151,41 +151,39 @@ struct SummaryRecord {
     generation: u64,
     #[prost(uint64, tag = "3")]
     put_unix_ms: u64,
-    #[prost(fixed64, tag = "4")]
-    dither_seed: u64,
-    #[prost(uint32, tag = "5")]
+    #[prost(uint32, tag = "4")]
     rope: u32,
-    #[prost(uint32, tag = "6")]
+    #[prost(uint32, tag = "5")]
     layout: u32,
-    #[prost(float, repeated, tag = "7")]
+    #[prost(float, repeated, tag = "6")]
     inv_freq: Vec<f32>,
-    #[prost(float, tag = "8")]
+    #[prost(float, tag = "7")]
     attention_scaling: f32,
-    #[prost(uint32, tag = "9")]
+    #[prost(uint32, tag = "8")]
     block_size: u32,
-    #[prost(uint32, repeated, tag = "10")]
+    #[prost(uint32, repeated, tag = "9")]
     layer_ids: Vec<u32>,
-    #[prost(uint32, tag = "11")]
+    #[prost(uint32, tag = "10")]
     kv_heads: u32,
-    #[prost(uint32, tag = "12")]
+    #[prost(uint32, tag = "11")]
     head_dim: u32,
-    #[prost(uint32, tag = "13")]
+    #[prost(uint32, tag = "12")]
     blocks: u32,
     /// A [`BlobRef`], as the others; empty without the table.
-    #[prost(bytes = "vec", tag = "14")]
+    #[prost(bytes = "vec", tag = "13")]
     means: Vec<u8>,
-    #[prost(bytes = "vec", tag = "15")]
+    #[prost(bytes = "vec", tag = "14")]
     inverse_norms: Vec<u8>,
-    #[prost(bytes = "vec", tag = "16")]
+    #[prost(bytes = "vec", tag = "15")]
     extremes: Vec<u8>,
-    #[prost(bytes = "vec", tag = "17")]
+    #[prost(bytes = "vec", tag = "16")]
     magnitudes: Vec<u8>,
-    #[prost(uint32, tag = "18")]
+    #[prost(uint32, tag = "17")]
     screen_version: u32,
     /// A [`ScreenBlobs`], as the next; empty without the screen.
-    #[prost(bytes = "vec", tag = "19")]
+    #[prost(bytes = "vec", tag = "18")]
     screen: Vec<u8>,
-    #[prost(bytes = "vec", tag = "20")]
+    #[prost(bytes = "vec", tag = "19")]
     extremes_screen: Vec<u8>,
 }
 
@@ -216,7 +214,6 @@ pub(super) fn encode(summary: &KeySummary) -> Vec<u8> {
         prefix_hash: summary.prefix_hash.to_string(),
         generation: summary.generation,
         put_unix_ms: summary.put_unix_ms,
-        dither_seed: summary.dither_seed,
         rope: match frame.rope {
             RopeFrame::PreRope => PRE_ROPE,
             RopeFrame::PostRope => POST_ROPE,
@@ -294,7 +291,6 @@ pub(super) fn decode(key: &[u8], payload: &[u8]) -> Option<KeySummary> {
         generation: record.generation,
         shape,
         put_unix_ms: record.put_unix_ms,
-        dither_seed: record.dither_seed,
         blobs,
         loaded: OnceLock::new(),
     })

@@ -116,6 +116,16 @@ impl Summaries {
     /// A field or a file that is refused, a full table, a failing disk, and when nobody waits any
     /// more; readers see no change then, and nothing stays on the disk.
     pub fn put(&self, upload: SummaryUpload<'_>) -> Result<PutOutcome, PutSummaryError> {
+        // Kept nowhere: the screens' bound holds for whoever does not know it.
+        self.put_dithered(upload, random_seed()?)
+    }
+
+    /// The rest of [`Self::put`], with a certain seed for the dither.
+    pub(super) fn put_dithered(
+        &self,
+        upload: SummaryUpload<'_>,
+        dither_seed: u64,
+    ) -> Result<PutOutcome, PutSummaryError> {
         let SummaryUpload {
             prefix_hash,
             frame,
@@ -136,7 +146,6 @@ impl Summaries {
         // Again once it is built, when it counts; here to spare the work.
         self.check_room(prefix_hash)?;
         self.priors.check_summary(prefix_hash, shape.blocks)?;
-        let dither_seed = random_seed()?;
         let mut new = NewBlobs::new(&self.store);
         let blobs = build(&mut new, &source, &shape, dither_seed, is_wanted)?;
         let summary = KeySummary {
@@ -144,7 +153,6 @@ impl Summaries {
             generation: self.store.next_sequence()?,
             shape,
             put_unix_ms: now_unix_ms,
-            dither_seed,
             blobs,
             loaded: OnceLock::new(),
         };

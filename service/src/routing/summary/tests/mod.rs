@@ -21,6 +21,9 @@ use crate::routing::import::{Element, TensorFile};
 use crate::routing::priors::{PriorUpload, Priors};
 use crate::store::Store;
 
+/// Fixed, so that the copies can be made again.
+const DITHER_SEED: u64 = 17;
+
 /// Summaries on a new folder, and what a restart of them finds.
 struct Fixture {
     folder: TempDir,
@@ -60,7 +63,7 @@ impl Fixture {
         frame: &KeyFrame,
         file: &[u8],
     ) -> Result<PutOutcome, PutSummaryError> {
-        self.summaries.put(SummaryUpload {
+        let upload = SummaryUpload {
             prefix_hash,
             frame: frame.clone(),
             content: None,
@@ -68,7 +71,8 @@ impl Fixture {
             file,
             now_unix_ms: 7,
             is_wanted: &|| true,
-        })
+        };
+        self.summaries.put_dithered(upload, DITHER_SEED)
     }
 
     fn put_prior(&self, prefix_hash: &str, blocks: usize) -> Result<(), String> {
@@ -207,7 +211,7 @@ fn check(store: &Store, summary: &KeySummary, expected: &Expected) {
         });
     }
     check_norms(tables, heads, width);
-    let screen = |table: Table<'_>| OwnedScreen::new(&table, summary.dither_seed);
+    let screen = |table: Table<'_>| OwnedScreen::new(&table, DITHER_SEED);
     let means = screen(tables.means());
     assert_eq!(tables.screen().unwrap().codes, means.codes);
     assert_eq!(tables.screen().unwrap().block_norms, means.block_norms);
