@@ -71,7 +71,8 @@ impl Default for Assumptions {
             group_share: 0.5,
             needle: Strength {
                 retrieval_share: 0.25,
-                attention_mass: 0.5,
+                // Who is asked for one fact, and knows it, reads little else.
+                attention_mass: 0.9,
             },
         }
     }
