@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
 use kvatlas_kernels::score::{
-    Aggregate, Cpu, Elements, HeadQuery, RowQuery, Table, best, group_scores, standardize,
+    Aggregate, Cpu, Elements, Grouping, HeadQuery, RowQuery, Table, best, group_scores, standardize,
 };
 
 const HEADS: usize = 28 * 8;
@@ -24,12 +24,12 @@ fn values(count: usize) -> Vec<f32> {
     (0..count).map(value).collect()
 }
 
-fn head_query(group: usize) -> HeadQuery {
+fn head_query(group: usize, width: usize) -> HeadQuery {
     HeadQuery {
-        starts: (0..HEADS).map(|head| head * HEAD_DIM).collect(),
-        width: HEAD_DIM,
+        starts: (0..HEADS).map(|head| head * width).collect(),
+        width,
         group,
-        values: values(HEADS * group * HEAD_DIM),
+        values: values(HEADS * group * width),
     }
 }
 
@@ -39,7 +39,9 @@ fn bench(criterion: &mut Criterion) {
         .collect();
     let table = Table::new(Elements::F16(&cells), WIDTH);
     let query = RowQuery::new(std::iter::once(0..WIDTH).collect(), values(WIDTH));
-    let mut scores = vec![0.0; BLOCKS];
+    let magnitudes = Table::new(Elements::F16(&cells[..BLOCKS * WIDTH / 2]), WIDTH / 2);
+    let norms = values(BLOCKS * HEADS);
+    let (mut scores, mut kept) = (vec![0.0; BLOCKS], Vec::new());
     for threads in [1, 2] {
         let cpu = Cpu::start(threads).expect("threads start");
         let mut group = criterion.benchmark_group(format!("score/{threads}"));
@@ -52,11 +54,34 @@ fn bench(criterion: &mut Criterion) {
             bencher.iter(|| cpu.row_dots(&table, &[&query], black_box(&mut scores)));
         });
         for heads in [3, 4, 8] {
-            let query = head_query(heads);
+            let query = head_query(heads, HEAD_DIM);
             let mut dots = vec![0.0; BLOCKS * query.dots()];
             group.bench_function(format!("head_dots/{heads}"), |bencher| {
                 bencher.iter(|| cpu.head_dots(&table, &query, black_box(&mut dots)));
             });
+            for (name, row_scales, per_head) in [
+                ("max", None, false),
+                ("max_per_head", None, true),
+                ("cosine", Some(&norms[..]), false),
+                ("cosine_per_head", Some(&norms[..]), true),
+            ] {
+                let grouping = Grouping {
+                    aggregate: Aggregate::Max,
+                    row_scales,
+                    per_head,
+                };
+                group.bench_function(format!("head_scores/{heads}/{name}"), |bencher| {
+                    bencher.iter(|| cpu.head_scores(&table, &query, &grouping));
+                });
+            }
+            let narrow = head_query(heads, HEAD_DIM / 2);
+            let products = [(&table, &query), (&magnitudes, &narrow)];
+            for per_head in [false, true] {
+                let name = format!("standard_head_scores/{heads}/per_head={per_head}");
+                group.bench_function(name, |bencher| {
+                    bencher.iter(|| cpu.standard_head_scores(products, per_head, &mut kept));
+                });
+            }
         }
     }
     let mut dots = values(BLOCKS * HEADS * 3);

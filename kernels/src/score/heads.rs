@@ -84,7 +84,7 @@ impl Aggregate {
 }
 
 /// The least deviation that [`standardize`] divides by.
-const DEVIATION_MIN: f64 = 1e-6;
+pub(super) const DEVIATION_MIN: f64 = 1e-6;
 
 /// Makes each column of `dots`, `[rows, columns]`, a z-score: its mean taken away, divided by its
 /// population standard deviation, which counts as at least 1e-6.

@@ -17,7 +17,7 @@ pub mod scalar;
 mod table;
 
 pub use best::{best, best_scalar};
-pub use cpu::{Cpu, Level, ROW_DOT_UNDERFLOW, THREADS_MAX, row_dot_error};
+pub use cpu::{Cpu, Grouping, Level, ROW_DOT_UNDERFLOW, THREADS_MAX, row_dot_error};
 pub use heads::{Aggregate, GroupScores, group_scores, standardize};
 pub use query::{HeadQuery, RowQuery};
 pub use table::{Elements, Table};

@@ -18,6 +18,38 @@ macro_rules! kernels {
             f32, load, [tile_f32, part_f32, heads_f32], $(#[$feature])*
         }
 
+        $(#[$feature])*
+        pub(super) fn aggregate(
+            how: $crate::score::Aggregate,
+            dots: &[$crate::score::cpu::panels::Panel],
+            scores: &mut [$crate::score::cpu::panels::Panel],
+        ) {
+            $crate::score::cpu::panels::aggregate(how, dots, scores);
+        }
+
+        $(#[$feature])*
+        pub(super) fn standard_max(
+            dots: &[$crate::score::cpu::panels::Panel],
+            standards: &[$crate::score::cpu::panels::Standard],
+            scores: &mut [$crate::score::cpu::panels::Panel],
+        ) {
+            $crate::score::cpu::panels::standard_max(dots, standards, scores);
+        }
+
+        $(#[$feature])*
+        pub(super) fn pool(scores: &[$crate::score::cpu::panels::Panel]) -> $crate::score::cpu::panels::Panel {
+            $crate::score::cpu::panels::pool(scores)
+        }
+
+        $(#[$feature])*
+        pub(super) fn moments(
+            dots: &[$crate::score::cpu::panels::Panel],
+            rows: usize,
+            moments: &mut [$crate::score::cpu::panels::Moments],
+        ) {
+            $crate::score::cpu::panels::moments(dots, rows, moments);
+        }
+
         /// The exclusive or of all words, read by the widest loads in as many streams as the
         /// kernels read.
         $(#[$feature])*
@@ -98,13 +130,13 @@ macro_rules! kernels_of {
             std::array::from_fn(|row| totals[row])
         }
 
-        /// The products of one part of `R` rows with `H` heads, into each row's place.
+        /// The products of one part of `R` rows with `H` heads, from row `at` of their panels on.
         #[inline]
         $(#[$feature])*
         fn $part<const R: usize, const H: usize>(
             rows: [&[$element]; R],
             heads: &[f32],
-            dots: &mut [&mut [f32]; R],
+            dots: &mut [$crate::score::cpu::panels::Panel],
             at: usize,
         ) {
             let width = rows[0].len();
@@ -147,35 +179,46 @@ macro_rules! kernels_of {
             }
             for head in 0..H {
                 let products = lane_sums(sums[head]);
-                for row in 0..R {
-                    dots[row][at + head] = products[row];
-                }
+                dots[head][at..at + R].copy_from_slice(&products[..R]);
             }
         }
 
-        /// The products of `R` rows with all query heads, part by part.
+        /// The products of a panel of rows with all query heads, part by part: a part of the query
+        /// stays in the nearest cache for all rows. `dots` has a panel for each query head.
         $(#[$feature])*
-        pub(super) fn $heads<const R: usize>(
-            rows: [&[$element]; R],
+        pub(super) fn $heads(
+            rows: &[&[$element]],
             query: &$crate::score::HeadQuery,
-            mut dots: [&mut [f32]; R],
+            dots: &mut [$crate::score::cpu::panels::Panel],
         ) {
+            use $crate::score::cpu::kernels::ROWS;
             let (width, group) = (query.width, query.group);
+            let (fours, ones) = rows.as_chunks::<ROWS>();
             for (index, &start) in query.starts.iter().enumerate() {
-                let mut parts = rows;
-                for row in 0..R {
-                    parts[row] = &rows[row][start..][..width];
-                }
-                let (mut at, end) = (index * group, (index + 1) * group);
-                while at < end {
-                    let heads = &query.values[at * width..end * width];
-                    match end - at {
-                        1 => $part::<R, 1>(parts, heads, &mut dots, at),
-                        2 => $part::<R, 2>(parts, heads, &mut dots, at),
-                        3 => $part::<R, 3>(parts, heads, &mut dots, at),
-                        _ => $part::<R, 4>(parts, heads, &mut dots, at),
+                let columns = start..start + width;
+                let (mut first, end) = (index * group, (index + 1) * group);
+                while first < end {
+                    let heads = &query.values[first * width..end * width];
+                    let dots = &mut dots[first..end];
+                    for (four, rows) in fours.iter().enumerate() {
+                        let parts = rows.map(|row| &row[columns.clone()]);
+                        match end - first {
+                            1 => $part::<ROWS, 1>(parts, heads, dots, four * ROWS),
+                            2 => $part::<ROWS, 2>(parts, heads, dots, four * ROWS),
+                            3 => $part::<ROWS, 3>(parts, heads, dots, four * ROWS),
+                            _ => $part::<ROWS, 4>(parts, heads, dots, four * ROWS),
+                        }
                     }
-                    at += 4;
+                    for (one, row) in ones.iter().enumerate() {
+                        let (part, at) = ([&row[columns.clone()]], fours.len() * ROWS + one);
+                        match end - first {
+                            1 => $part::<1, 1>(part, heads, dots, at),
+                            2 => $part::<1, 2>(part, heads, dots, at),
+                            3 => $part::<1, 3>(part, heads, dots, at),
+                            _ => $part::<1, 4>(part, heads, dots, at),
+                        }
+                    }
+                    first += 4;
                 }
             }
         }

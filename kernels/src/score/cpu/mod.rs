@@ -1,6 +1,8 @@
 //! The products on the processor.
 
+mod heads;
 mod kernels;
+mod panels;
 mod pool;
 mod portable;
 mod rows;
@@ -15,12 +17,13 @@ mod neon;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use heads::Grouping;
 pub use pool::THREADS_MAX;
 pub use rows::{ROW_DOT_UNDERFLOW, row_dot_error};
 pub use simd::Level;
 
-use super::{Elements, HeadQuery, RowQuery, Table};
-use kernels::{ROWS, padded};
+use super::{Elements, RowQuery, Table};
+use kernels::padded;
 use pool::Pool;
 use rows::{PANEL_ROWS, Rows};
 use simd::{Element, Simd};
@@ -103,23 +106,6 @@ impl Cpu {
         score[0]
     }
 
-    /// `dots[row][head]`: the product of each query head with its part of each row. A product has
-    /// the same bits whatever the number of threads. Its sum is in f32 all along: parts are short.
-    ///
-    /// # Panics
-    /// When `dots` has another length than rows times [`HeadQuery::dots`], the query's values are
-    /// not one for each dot and column, or it names columns that the table does not have.
-    pub fn head_dots(&self, table: &Table<'_>, query: &HeadQuery, dots: &mut [f32]) {
-        match table.elements {
-            Elements::F16(cells) => {
-                self.head_dots_of(&Rows::new(self.simd, cells, table.width), query, dots);
-            }
-            Elements::F32(cells) => {
-                self.head_dots_of(&Rows::new(self.simd, cells, table.width), query, dots);
-            }
-        }
-    }
-
     /// Reads all bytes, with the same threads and the widest loads, and does as little as one can:
     /// the exclusive or of all words of eight bytes, the last one filled up with zeros. What the
     /// products are measured against.
@@ -162,33 +148,6 @@ impl Cpu {
                 for (query, scores) in queries.iter().zip(&mut scores) {
                     let scores = &mut scores[at..count.min(at + PANEL_ROWS)];
                     rows.dots(first + at, query, scores);
-                }
-            }
-        });
-    }
-
-    fn head_dots_of<E: Element>(&self, rows: &Rows<'_, E>, query: &HeadQuery, dots: &mut [f32]) {
-        let width = query.dots();
-        assert_eq!(dots.len(), rows.count() * width, "a dot each");
-        assert_eq!(query.values.len(), width * query.width, "a value each");
-        if dots.is_empty() {
-            return;
-        }
-        let tasks = (0..rows.count()).step_by(rows.in_a_task());
-        let tasks = tasks
-            .zip(dots.chunks_mut(rows.in_a_task() * width))
-            .collect();
-        self.pool.run(tasks, |(first, dots): (usize, &mut [f32])| {
-            let groups = (first..).step_by(ROWS).zip(dots.chunks_mut(ROWS * width));
-            for (row, dots) in groups {
-                let mut each = dots.chunks_exact_mut(width);
-                if let [Some(a), Some(b), Some(c), Some(d)] = [(); ROWS].map(|()| each.next()) {
-                    let four = std::array::from_fn(|next| rows.at(row + next));
-                    E::heads(self.simd, four, query, [a, b, c, d]);
-                } else {
-                    for (next, dots) in dots.chunks_exact_mut(width).enumerate() {
-                        E::heads(self.simd, [rows.at(row + next)], query, [dots]);
-                    }
                 }
             }
         });

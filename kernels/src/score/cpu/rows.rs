@@ -38,8 +38,7 @@ impl<'a, E: Element> Rows<'a, E> {
 
     /// Rows that make a task, a multiple of [`PANEL_ROWS`].
     pub(super) fn in_a_task(&self) -> usize {
-        let rows = TASK_BYTES / (self.width * size_of::<E>());
-        rows.next_multiple_of(PANEL_ROWS).max(PANEL_ROWS)
+        rows_in_a_task(self.width * size_of::<E>())
     }
 
     /// The products of consecutive rows, `first` and as many as there are scores, with the query.
@@ -86,8 +85,15 @@ impl<'a, E: Element> Rows<'a, E> {
     }
 }
 
-/// Rows that are multiplied with a tile of the query before the next one.
+/// Rows that are multiplied with a part of the query before the next one.
 pub(super) const PANEL_ROWS: usize = 8;
+
+/// As [`Rows::in_a_task`], for rows of so many bytes.
+pub(super) fn rows_in_a_task(bytes: usize) -> usize {
+    (TASK_BYTES / bytes)
+        .next_multiple_of(PANEL_ROWS)
+        .max(PANEL_ROWS)
+}
 
 /// Bounds the rounding of a row's product, at every level, relative to the norms of its factors:
 /// `|computed - exact| <= row_dot_error(width) |q| |k| + width ROW_DOT_UNDERFLOW`, for a query with

@@ -4,10 +4,11 @@ use half::f16;
 
 #[cfg(target_arch = "aarch64")]
 use super::neon;
+use super::panels::{Moments, Panel, Standard};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::score::HeadQuery;
+use crate::score::{Aggregate, HeadQuery};
 
 /// Instructions that the products are made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,13 +97,8 @@ pub(super) trait Element: Copy + Sync {
     /// The products of rows with the query, over the few columns of a tile.
     fn tile<const R: usize>(simd: Simd, rows: [&[Self]; R], query: &[f32]) -> [f32; R];
 
-    /// The products of rows with all query heads, into a slice for each row.
-    fn heads<const R: usize>(
-        simd: Simd,
-        rows: [&[Self]; R],
-        query: &HeadQuery,
-        dots: [&mut [f32]; R],
-    );
+    /// The products of a panel's rows with all query heads: a panel for each.
+    fn heads(simd: Simd, rows: &[&[Self]], query: &HeadQuery, dots: &mut [Panel]);
 }
 
 #[expect(unsafe_code, reason = "calls what the processor was found to have")]
@@ -111,12 +107,7 @@ impl Element for f16 {
         at_level!(simd, tile_f16(rows, query))
     }
 
-    fn heads<const R: usize>(
-        simd: Simd,
-        rows: [&[Self]; R],
-        query: &HeadQuery,
-        dots: [&mut [f32]; R],
-    ) {
+    fn heads(simd: Simd, rows: &[&[Self]], query: &HeadQuery, dots: &mut [Panel]) {
         at_level!(simd, heads_f16(rows, query, dots));
     }
 }
@@ -127,12 +118,7 @@ impl Element for f32 {
         at_level!(simd, tile_f32(rows, query))
     }
 
-    fn heads<const R: usize>(
-        simd: Simd,
-        rows: [&[Self]; R],
-        query: &HeadQuery,
-        dots: [&mut [f32]; R],
-    ) {
+    fn heads(simd: Simd, rows: &[&[Self]], query: &HeadQuery, dots: &mut [Panel]) {
         at_level!(simd, heads_f32(rows, query, dots));
     }
 }
@@ -141,4 +127,30 @@ impl Element for f32 {
 #[expect(unsafe_code, reason = "calls what the processor was found to have")]
 pub(super) fn read(simd: Simd, lines: &[[u8; 64]]) -> u64 {
     at_level!(simd, read(lines))
+}
+
+/// What [`panels`](super::panels) says, and below.
+#[expect(unsafe_code, reason = "calls what the processor was found to have")]
+pub(super) fn aggregate(simd: Simd, how: Aggregate, dots: &[Panel], scores: &mut [Panel]) {
+    at_level!(simd, aggregate(how, dots, scores));
+}
+
+#[expect(unsafe_code, reason = "calls what the processor was found to have")]
+pub(super) fn standard_max(
+    simd: Simd,
+    dots: &[Panel],
+    standards: &[Standard],
+    scores: &mut [Panel],
+) {
+    at_level!(simd, standard_max(dots, standards, scores));
+}
+
+#[expect(unsafe_code, reason = "calls what the processor was found to have")]
+pub(super) fn pool(simd: Simd, scores: &[Panel]) -> Panel {
+    at_level!(simd, pool(scores))
+}
+
+#[expect(unsafe_code, reason = "calls what the processor was found to have")]
+pub(super) fn moments(simd: Simd, dots: &[Panel], rows: usize, moments: &mut [Moments]) {
+    at_level!(simd, moments(dots, rows, moments));
 }

@@ -1,8 +1,6 @@
 //! Scoring on the processor.
 
-use kvatlas_kernels::score::{
-    Aggregate, Cpu, GroupScores, HeadQuery, RowQuery, Table, group_scores, standardize,
-};
+use kvatlas_kernels::score::{Cpu, Grouping, RowQuery, Table};
 use kvatlas_kernels::screen::{FAILURE_PROBABILITY, Screen, Screened, Wanted};
 
 use super::{Answer, Order, Want, complete, order_by_head, pooled_order, tables};
@@ -12,7 +10,7 @@ use crate::routing::summary::{KeySummary, Tables};
 #[derive(Debug)]
 pub(super) struct CpuScorer {
     cpu: Cpu,
-    /// Kept from task to task: 22 MiB for 8,192 blocks of 672 query heads.
+    /// Of KRI-T, kept from task to task: 22 MiB for 8,192 blocks of 672 query heads.
     dots: Vec<f32>,
 }
 
@@ -57,6 +55,7 @@ impl CpuScorer {
 
     pub(super) fn heads(&mut self, summary: &KeySummary, plan: &Plan, want: &Want) -> Order {
         let per_head = *want == Want::PerHead;
+        let tables = tables(summary);
         let scores = match plan {
             Plan::Rows { .. } => unreachable!("a plan over whole rows goes to `rows`"),
             Plan::Heads {
@@ -65,14 +64,19 @@ impl CpuScorer {
                 aggregate,
                 cosine,
             } => {
-                let (table, _) = rows_of(tables(summary), *table);
-                self.dots(&table, query);
-                let norms = cosine.then(|| inverse_norms(summary, query));
-                let heads = (query.starts.len(), query.group);
-                group_scores(&self.dots, heads, *aggregate, norms.as_deref(), per_head)
+                let (table, _) = rows_of(tables, *table);
+                let grouping = Grouping {
+                    aggregate: *aggregate,
+                    row_scales: cosine.then(|| tables.inverse_norms()),
+                    per_head,
+                };
+                self.cpu.head_scores(&table, query, &grouping)
             }
             Plan::Calibrated { means, magnitudes } => {
-                self.calibrated(tables(summary), means, magnitudes, per_head)
+                let table = tables.magnitudes().expect("kri-t is planned with them");
+                let products = [(&tables.means(), means), (&table, magnitudes)];
+                self.cpu
+                    .standard_head_scores(products, per_head, &mut self.dots)
             }
         };
         if per_head {
@@ -80,31 +84,6 @@ impl CpuScorer {
         } else {
             pooled_order(&scores.pooled, want)
         }
-    }
-
-    fn calibrated(
-        &mut self,
-        tables: &Tables,
-        means: &HeadQuery,
-        magnitudes: &HeadQuery,
-        per_head: bool,
-    ) -> GroupScores {
-        let table = tables.magnitudes().expect("kri-t is planned with them");
-        self.dots(&table, magnitudes);
-        let of_magnitudes = std::mem::take(&mut self.dots);
-        self.dots(&tables.means(), means);
-        for (dot, of_magnitudes) in self.dots.iter_mut().zip(&of_magnitudes) {
-            *dot += of_magnitudes;
-        }
-        standardize(&mut self.dots, means.dots());
-        let heads = (means.starts.len(), means.group);
-        group_scores(&self.dots, heads, Aggregate::Max, None, per_head)
-    }
-
-    fn dots(&mut self, table: &Table<'_>, query: &HeadQuery) {
-        self.dots.clear();
-        self.dots.resize(table.rows() * query.dots(), 0.0);
-        self.cpu.head_dots(table, query, &mut self.dots);
     }
 }
 
@@ -116,17 +95,4 @@ fn rows_of(tables: &Tables, which: WhichTable) -> (Table<'_>, Option<Screen<'_>>
             (extremes, tables.extremes_screen())
         }
     }
-}
-
-/// `[blocks, heads of the query]`: the factors of the heads that are asked about.
-fn inverse_norms(summary: &KeySummary, query: &HeadQuery) -> Vec<f32> {
-    let shape = &summary.shape;
-    let head_dim = shape.head_dim as usize;
-    let heads = shape.frame.layer_ids.len() * shape.kv_heads as usize;
-    let asked = |row: &[f32]| -> Vec<f32> {
-        let starts = query.starts.iter();
-        starts.map(|start| row[start / head_dim]).collect()
-    };
-    let all = tables(summary).inverse_norms();
-    all.chunks_exact(heads).flat_map(asked).collect()
 }
