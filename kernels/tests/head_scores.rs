@@ -179,17 +179,21 @@ mod head_scores {
         check(&case, Aggregate::Mean, None);
     }
 
-    /// The first row is far from all others, as that of an attention sink is, and the mean is large
-    /// beside the deviation.
+    /// The mean is large beside the deviation; then the first row is far from all others, as that
+    /// of an attention sink is.
     #[test]
-    fn a_far_first_row_costs_no_precision() {
+    fn a_large_mean_costs_no_precision() {
         let mut means = Case::new((203, 1), (2, 1), 9);
-        let magnitudes = Case::new((203, 1), (1, 1), 10);
+        let mut magnitudes = Case::new((203, 1), (1, 1), 10);
+        magnitudes.query.values.fill(0.0);
+        // Products of 16,384,000 or one more: exact, at any level.
+        means.query.values = vec![16_384.0, 1.0];
         for row in means.cells.chunks_mut(4) {
             row[2] = f16::from_f32(1000.0);
+            row[3] = f16::from_f32(f32::from(u8::from(row[3] > f16::ZERO)));
         }
-        means.cells[2] = f16::from_f32(-60_000.0);
-        means.query.values = vec![1.0, 1.0];
+        check_standard(&means, &magnitudes);
+        means.cells[2] = f16::from_f32(-1000.0);
         check_standard(&means, &magnitudes);
     }
 

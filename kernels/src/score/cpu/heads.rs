@@ -254,11 +254,8 @@ impl<'a> Scales<'a> {
     }
 
     fn apply(&self, rows: Range<usize>, panel: &mut [Panel]) {
-        for (row, scales) in rows
-            .clone()
-            .enumerate()
-            .map(|(at, row)| (at, &self.all[row * self.parts..][..self.parts]))
-        {
+        let scales = &self.all[rows.start * self.parts..rows.end * self.parts];
+        for (row, scales) in scales.chunks_exact(self.parts).enumerate() {
             for (scores, &part) in panel.iter_mut().zip(&self.asked) {
                 scores[row] *= scales[part];
             }

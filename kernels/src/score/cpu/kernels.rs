@@ -183,8 +183,9 @@ macro_rules! kernels_of {
             }
         }
 
-        /// The products of a panel of rows with all query heads, part by part: a part of the query
-        /// stays in the nearest cache for all rows. `dots` has a panel for each query head.
+        /// The products of a panel of rows with all query heads: `dots` has a panel for each. Few
+        /// rows at a time, since all rows of a table that is as wide as a model's compete for the
+        /// same places of the nearest cache.
         $(#[$feature])*
         pub(super) fn $heads(
             rows: &[&[$element]],
@@ -194,31 +195,30 @@ macro_rules! kernels_of {
             use $crate::score::cpu::kernels::ROWS;
             let (width, group) = (query.width, query.group);
             let (fours, ones) = rows.as_chunks::<ROWS>();
-            for (index, &start) in query.starts.iter().enumerate() {
-                let columns = start..start + width;
-                let (mut first, end) = (index * group, (index + 1) * group);
-                while first < end {
-                    let heads = &query.values[first * width..end * width];
-                    let dots = &mut dots[first..end];
-                    for (four, rows) in fours.iter().enumerate() {
-                        let parts = rows.map(|row| &row[columns.clone()]);
+            for (four, rows) in fours.iter().enumerate() {
+                for (index, &start) in query.starts.iter().enumerate() {
+                    let parts = rows.map(|row| &row[start..start + width]);
+                    let (mut first, end) = (index * group, (index + 1) * group);
+                    while first < end {
+                        let heads = &query.values[first * width..end * width];
+                        let dots = &mut dots[first..end];
                         match end - first {
                             1 => $part::<ROWS, 1>(parts, heads, dots, four * ROWS),
                             2 => $part::<ROWS, 2>(parts, heads, dots, four * ROWS),
                             3 => $part::<ROWS, 3>(parts, heads, dots, four * ROWS),
                             _ => $part::<ROWS, 4>(parts, heads, dots, four * ROWS),
                         }
+                        first += 4;
                     }
-                    for (one, row) in ones.iter().enumerate() {
-                        let (part, at) = ([&row[columns.clone()]], fours.len() * ROWS + one);
-                        match end - first {
-                            1 => $part::<1, 1>(part, heads, dots, at),
-                            2 => $part::<1, 2>(part, heads, dots, at),
-                            3 => $part::<1, 3>(part, heads, dots, at),
-                            _ => $part::<1, 4>(part, heads, dots, at),
-                        }
+                }
+            }
+            for (one, row) in ones.iter().enumerate() {
+                for (index, &start) in query.starts.iter().enumerate() {
+                    let (part, at) = ([&row[start..start + width]], fours.len() * ROWS + one);
+                    for first in index * group..(index + 1) * group {
+                        let heads = &query.values[first * width..][..width];
+                        $part::<1, 1>(part, heads, &mut dots[first..=first], at);
                     }
-                    first += 4;
                 }
             }
         }
