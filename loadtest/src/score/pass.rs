@@ -1,8 +1,10 @@
 //! The measured passes: a plan over all rows of a table, the same by its screen, a plain read.
 
+use std::cell::RefCell;
+
 use kvatlas::routing::query::{OnlineQuery, Plan, PlanError, WhichTable, plan};
 use kvatlas_kernels::{
-    score::{Aggregate, Cpu, Elements, Table, best, group_scores, standardize},
+    score::{Cpu, Elements, Grouping, Table, best},
     screen::{FAILURE_PROBABILITY, OwnedScreen, Screened, Wanted},
 };
 
@@ -16,6 +18,8 @@ pub struct Pass<'a> {
     pub blocks: usize,
     pub k: usize,
     plan: Plan,
+    /// As the service keeps it from one pass to the next.
+    kept: RefCell<Vec<f32>>,
 }
 
 impl<'a> Pass<'a> {
@@ -33,6 +37,7 @@ impl<'a> Pass<'a> {
             keys,
             blocks,
             k,
+            kept: RefCell::default(),
             plan: plan(algorithm.of_service(), query, &shape, false)?,
         })
     }
@@ -53,25 +58,22 @@ impl<'a> Pass<'a> {
                 aggregate,
                 cosine: _,
             } => {
-                let mut dots = vec![0.0; self.blocks * query.dots()];
+                let grouping = Grouping {
+                    aggregate: *aggregate,
+                    row_scales: None,
+                    per_head: false,
+                };
                 let table = self.keys.table(*table, self.blocks);
-                self.cpu.head_dots(&table, query, &mut dots);
-                let heads = (query.starts.len(), query.group);
-                group_scores(&dots, heads, *aggregate, None, false).pooled
+                self.cpu.head_scores(&table, query, &grouping).pooled
             }
             Plan::Calibrated { means, magnitudes } => {
-                let mut dots = vec![0.0; self.blocks * means.dots()];
-                let mut others = dots.clone();
-                let table = self.keys.table(WhichTable::Means, self.blocks);
-                self.cpu.head_dots(&table, means, &mut dots);
-                self.cpu
-                    .head_dots(&self.keys.magnitudes(self.blocks), magnitudes, &mut others);
-                for (dot, other) in dots.iter_mut().zip(others) {
-                    *dot += other;
-                }
-                standardize(&mut dots, means.dots());
-                let heads = (means.starts.len(), means.group);
-                group_scores(&dots, heads, Aggregate::Max, None, false).pooled
+                let tables = (
+                    self.keys.table(WhichTable::Means, self.blocks),
+                    self.keys.magnitudes(self.blocks),
+                );
+                let products = [(&tables.0, means), (&tables.1, magnitudes)];
+                let kept = &mut self.kept.borrow_mut();
+                self.cpu.standard_head_scores(products, false, kept).pooled
             }
         };
         best(&scores, 0..self.blocks, self.k)
