@@ -42,12 +42,12 @@ const TICK: Duration = Duration::from_secs(1);
 /// Why the server could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0}")]
+    #[error(transparent)]
     Encoders(#[from] registry::OpenError),
     #[error("--device: {0}")]
-    Device(#[from] CudaError),
+    Device(CudaError),
     #[error("cannot listen on {address}: {error}")]
     Listen { address: String, error: io::Error },
     #[error("cannot start a thread: {0}")]

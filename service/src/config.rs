@@ -80,7 +80,8 @@ pub struct ServeArgs {
     )]
     pub http_listen: SocketAddr,
 
-    /// Folder for priors and donors. One server at a time may use it.
+    /// Folder for priors, key summaries and donors. One server at a time may use it, and nobody else
+    /// may write into it: its large files are mapped.
     #[arg(
         long,
         env = "KVATLAS_DATA_DIR",
@@ -150,6 +151,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_SUMMARY_BYTES_MAX",
         default_value_t = 16 << 30,
+        value_parser = clap::value_parser!(u64).range(1..),
         value_name = "BYTES",
         help_heading = "Limits"
     )]
@@ -160,6 +162,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_UPLOAD_MS_MAX",
         default_value_t = 600_000,
+        value_parser = clap::value_parser!(u64).range(1..),
         value_name = "MS",
         help_heading = "Limits"
     )]
@@ -326,6 +329,11 @@ pub struct GateArgs {
     pub exact_prefix_skip_ratio: f32,
 }
 
+/// More threads than any processor's memory can feed.
+pub const SCORE_THREADS_MAX: u32 = 256;
+/// The queue's places are there from the start, some hundred bytes each.
+pub const SCORE_QUEUE_DEPTH_LIMIT: u32 = 1 << 16;
+
 /// How requests are scored online.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Online scoring")]
@@ -344,18 +352,20 @@ pub struct ScoreArgs {
         long = "score-threads",
         env = "KVATLAS_SCORE_THREADS",
         default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(SCORE_THREADS_MAX)),
         value_name = "N"
     )]
-    pub threads: usize,
+    pub threads: u32,
 
     /// Requests that may wait to be scored; one more is answered RESOURCE_EXHAUSTED at once.
     #[arg(
         long = "score-queue-depth-max",
         env = "KVATLAS_SCORE_QUEUE_DEPTH_MAX",
         default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SCORE_QUEUE_DEPTH_LIMIT)),
         value_name = "N"
     )]
-    pub queue_depth_max: usize,
+    pub queue_depth_max: u32,
 }
 
 impl ScoreArgs {
@@ -364,7 +374,7 @@ impl ScoreArgs {
     pub fn cpu_threads(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            threads => threads,
+            threads => threads as usize,
         }
     }
 }

@@ -143,9 +143,14 @@ fn scorer(
     clock: Clock,
 ) -> Result<(Scorer, ScorerWorker), AppError> {
     let cpu = Cpu::start(args.cpu_threads()).map_err(AppError::Thread)?;
-    let device = Device::open(args.device, cpu)?;
+    let device = Device::open(args.device, cpu).map_err(AppError::Device)?;
     let (store, clock_ns) = (Arc::clone(store), move || clock.now_ns());
-    Ok(Scorer::new(args.queue_depth_max, device, store, clock_ns))
+    Ok(Scorer::new(
+        args.queue_depth_max as usize,
+        device,
+        store,
+        clock_ns,
+    ))
 }
 
 struct Data {

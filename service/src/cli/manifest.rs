@@ -179,8 +179,9 @@ fn missing(query: &ManifestQuery) -> String {
     }
     if query.algorithm.starts_with("kri-q") || query.algorithm == "kri-t" {
         return format!(
-            "neither a key summary of prefix {prefix:?} nor a prior to fall back on: `kvatlas \
-             summary list` and `kvatlas prior ls` show what is stored."
+            "nothing to score prefix {prefix:?} with, and no prior to fall back on: either it has \
+             no key summary (`kvatlas summary list`), or no query is kept under the query_hash \
+             (`kvatlas query put`)."
         );
     }
     format!(

@@ -71,7 +71,8 @@ pub enum Provenance {
 
 /// Why an answer is not exactly what was asked for. When several apply the first in this order is
 /// told: a missing prior before all, then what the caller sees in the answer's size, then which
-/// scores were used.
+/// scores were used. Where scoring was asked for and the prior answers, that is told before all but
+/// a missing prior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     PriorMissing,
@@ -106,8 +107,17 @@ pub enum ManifestError {
     NotFound { named: bool },
     #[error("query: scoring online takes a query, query_tokens or a query_hash, and none is given")]
     QueryMissing,
+    #[error(
+        "no query is kept under this query_hash, and no prior is stored under this prefix_hash"
+    )]
+    QueryUnknown,
     #[error("query_tokens.encoder: no encoder is registered under this name")]
     EncoderMissing,
+    #[error(
+        "query_tokens.encoder: the model folder could not be read at the last start; ListEncoders \
+         says why"
+    )]
+    EncoderBroken,
     #[error(
         "no key summary is stored under this prefix_hash; allow_fallback takes the stored prior"
     )]
@@ -143,7 +153,7 @@ impl ManifestError {
     #[must_use]
     pub fn allows_fallback(&self) -> bool {
         match self {
-            Self::SummaryMissing | Self::EncoderMissing => true,
+            Self::SummaryMissing | Self::EncoderMissing | Self::EncoderBroken => true,
             Self::Length { .. }
             | Self::Policy(_)
             | Self::FallbackPolicy(_)
@@ -152,6 +162,7 @@ impl ManifestError {
             | Self::Resolve(_)
             | Self::NotFound { .. }
             | Self::QueryMissing
+            | Self::QueryUnknown
             | Self::LoadPerHead(_) => false,
         }
     }

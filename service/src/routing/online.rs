@@ -50,6 +50,8 @@ pub struct TokensAsk {
 pub enum Prepared {
     /// Without scoring.
     Answered(Manifest),
+    /// By the stored prior, with the reason: see [`stored_instead`].
+    Stored(Reason),
     Score(Task, Choice),
 }
 
@@ -80,6 +82,9 @@ pub fn prepare(
         budget,
         fallback: _,
     } = Request::check(query)?;
+    if ask.query.is_none() && ask.tokens.is_none() && query.query_hash.is_empty() {
+        return Err(ManifestError::QueryMissing);
+    }
     let summary = sources.summaries.find(query.prefix_hash);
     if policy.needs() == Needs::Positions {
         // No scores are needed; the summary can say how many blocks there are.
@@ -87,8 +92,7 @@ pub fn prepare(
     }
     let algorithm = ask.algorithm;
     let Some(source) = source(sources, query.query_hash, ask, now_ms)? else {
-        let manifest = stored_instead(sources.priors, query, Reason::QueryUnknown)?;
-        return Ok(Prepared::Answered(manifest));
+        return Ok(Prepared::Stored(Reason::QueryUnknown));
     };
     let Some(summary) = summary else {
         return Err(ManifestError::SummaryMissing);
@@ -110,7 +114,8 @@ pub fn prepare(
     Ok(Prepared::Score(task, choice))
 }
 
-/// The answer of the stored prior where scoring was asked for, with the reason why.
+/// The answer of the stored prior where scoring was asked for. The reason is told before one that
+/// the answer's size shows as well.
 ///
 /// # Errors
 /// As [`get_manifest`].
@@ -123,8 +128,15 @@ pub fn stored_instead(
         algorithm: "",
         ..*query
     };
-    let mut manifest = get_manifest(priors, &stored)?;
-    manifest.reason = manifest.reason.into_iter().chain([reason]).min();
+    let mut manifest = get_manifest(priors, &stored).map_err(|error| match error {
+        ManifestError::NotFound { .. } if reason == Reason::QueryUnknown => {
+            ManifestError::QueryUnknown
+        }
+        error => error,
+    })?;
+    if manifest.reason != Some(Reason::PriorMissing) {
+        manifest.reason = Some(reason);
+    }
     Ok(manifest)
 }
 
@@ -193,7 +205,8 @@ impl ScoreError {
             },
             Self::Encoder(error) => match error {
                 EncoderError::Layer | EncoderError::Changed | EncoderError::OutOfBounds => true,
-                EncoderError::Tokens { .. }
+                EncoderError::KvHeads { .. }
+                | EncoderError::Tokens { .. }
                 | EncoderError::Vocabulary { .. }
                 | EncoderError::MeanOfLast { .. }
                 | EncoderError::MeanBeyondTokens { .. }
@@ -234,19 +247,18 @@ fn source(
             start_position,
             mean_of_last,
         } = tokens;
+        let registered = sources.encoders.get(&encoder);
+        registered.ok_or(ManifestError::EncoderMissing)?;
         let encoder: Arc<Encoder> = sources
             .encoders
             .find(&encoder)
-            .ok_or(ManifestError::EncoderMissing)?;
+            .ok_or(ManifestError::EncoderBroken)?;
         return Ok(Some(QuerySource::Tokens {
             encoder,
             tokens,
             start_position,
             mean_of_last,
         }));
-    }
-    if query_hash.is_empty() {
-        return Err(ManifestError::QueryMissing);
     }
     let kept = sources.queries.find(query_hash, now_ms);
     Ok(kept.map(|query| QuerySource::Given { query, position }))

@@ -81,7 +81,7 @@ pub enum ResolveError {
     KTooLargePerHead { k: u32, limit: u32, heads: u64 },
     #[error("total_blocks: expected at most {BLOCKS_MAX}, got {total_blocks}")]
     TotalBlocksTooLarge { total_blocks: u32 },
-    #[error("total_blocks: the prior has {prior} blocks, give or take one; got {total_blocks}")]
+    #[error("total_blocks: {prior} blocks are known, give or take one; got {total_blocks}")]
     TotalBlocksDiffer { total_blocks: u32, prior: u32 },
     #[error("total_blocks: none of the blocks that the prior lists is below {total_blocks}")]
     NothingListed { total_blocks: u32 },

@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::{Core, clock::Deadline, convert, status};
 use crate::routing::{
-    manifest::{Manifest, ManifestQuery, Reason},
+    manifest::{Manifest, ManifestError, ManifestQuery, Reason},
     online::{Choice, Prepared, Sources, prepare, stored_instead},
     scorer::Task,
 };
@@ -28,7 +28,7 @@ pub fn manifest(
 }
 
 async fn scored(
-    core: &Core,
+    core: &Arc<Core>,
     request: &v1::GetManifestRequest,
     query: &ManifestQuery<'_>,
     deadline: Deadline,
@@ -42,6 +42,7 @@ async fn scored(
     };
     let refused = match prepare(&sources, query, ask, deadline.began_ms) {
         Ok(Prepared::Answered(manifest)) => return Ok(manifest),
+        Ok(Prepared::Stored(reason)) => return stored(core, query, reason, deadline).await,
         Ok(Prepared::Score(task, choice)) => match score(core, task, choice, deadline).await {
             Ok(manifest) => return Ok(manifest),
             Err(refused) => refused,
@@ -51,11 +52,35 @@ async fn scored(
             status: status::manifest(&error),
         },
     };
-    if !(refused.allows_fallback && request.allow_fallback) {
-        return Err(refused.status);
+    // A fallback policy is for a prefix of which nothing is stored.
+    let by_policy = || {
+        let unknown = core
+            .priors
+            .find(query.prefix_hash, query.query_hash, "")
+            .is_none();
+        unknown && !query.fallback_policy.is_empty()
+    };
+    if refused.allows_fallback && (request.allow_fallback || by_policy()) {
+        return stored(core, query, Reason::OnlineUnavailable, deadline).await;
     }
+    Err(refused.status)
+}
+
+// The stored prior answers, once its rankings are there.
+async fn stored(
+    core: &Arc<Core>,
+    query: &ManifestQuery<'_>,
+    reason: Reason,
+    deadline: Deadline,
+) -> Result<Manifest, Status> {
     core.metrics.scorer.fallbacks.inc();
-    let manifest = stored_instead(&core.priors, query, Reason::OnlineUnavailable);
+    let manifest = match stored_instead(&core.priors, query, reason) {
+        Err(ManifestError::LoadPerHead(prior)) => {
+            super::routing::load_per_head(core, prior, deadline).await?;
+            stored_instead(&core.priors, query, reason)
+        }
+        answered => answered,
+    };
     manifest.map_err(|error| status::manifest(&error))
 }
 

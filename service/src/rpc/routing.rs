@@ -340,7 +340,7 @@ pub(super) fn leased(
     convert::routing::manifest(manifest, lease)
 }
 
-async fn load_per_head(
+pub(super) async fn load_per_head(
     core: &Arc<Core>,
     prior: Arc<Prior>,
     deadline: Deadline,

@@ -34,10 +34,7 @@ pub fn write(refusal: &WriteRefusal) -> Status {
         WriteRefusal::AllLeased | WriteRefusal::TooManyNamespaces | WriteRefusal::QueueFull => {
             Code::ResourceExhausted
         }
-        WriteRefusal::Store(error) => {
-            tracing::error!(%error, "a donor write failed");
-            Code::Internal
-        }
+        WriteRefusal::Store(error) => return failed("the donor was not stored", error),
         WriteRefusal::Stopping => Code::Unavailable,
     };
     Status::new(code, refusal.to_string())
@@ -54,7 +51,10 @@ pub fn manifest(error: &ManifestError) -> Status {
         ManifestError::Resolve(error) => resolve(error),
         ManifestError::NotFound { .. } => Code::NotFound,
         ManifestError::QueryMissing => Code::InvalidArgument,
-        ManifestError::EncoderMissing | ManifestError::SummaryMissing => Code::NotFound,
+        ManifestError::QueryUnknown
+        | ManifestError::EncoderMissing
+        | ManifestError::SummaryMissing => Code::NotFound,
+        ManifestError::EncoderBroken => Code::FailedPrecondition,
         // The handler loads and asks again; a prior that cannot be loaded is reported there.
         ManifestError::LoadPerHead(_) => Code::Internal,
     };
@@ -101,10 +101,7 @@ pub fn put_prior(error: &PutError) -> Status {
         | PutError::NoBlocks => Code::InvalidArgument,
         PutError::Full | PutError::TooManyAlgorithms => Code::ResourceExhausted,
         PutError::BlocksDiffer(_) => Code::FailedPrecondition,
-        PutError::Store(error) => {
-            tracing::error!(%error, "a prior could not be stored");
-            Code::Internal
-        }
+        PutError::Store(error) => return failed("the prior was not stored", error),
     };
     Status::new(code, error.to_string())
 }
@@ -138,8 +135,7 @@ pub fn put_encoder(error: &registry::PutError) -> Status {
         registry::PutError::NoModelsDir => Code::FailedPrecondition,
         registry::PutError::Full => Code::ResourceExhausted,
         registry::PutError::Store(error) => {
-            tracing::error!(%error, "an encoder could not be stored");
-            Code::Internal
+            return failed("the encoder was not stored", error);
         }
     };
     Status::new(code, error.to_string())
@@ -165,8 +161,7 @@ pub fn put_summary(error: &PutSummaryError) -> Status {
         PutSummaryError::NoRandomness
         | PutSummaryError::Unreadable(_)
         | PutSummaryError::Store(_) => {
-            tracing::error!(%error, "a key summary could not be stored");
-            Code::Internal
+            return failed("the key summary was not stored", error);
         }
     };
     Status::new(code, error.to_string())
@@ -201,4 +196,16 @@ pub fn call(status: &Status) -> v1::CallError {
         code: status.code().into(),
         message: status.message().to_owned(),
     }
+}
+
+/// What the operator must act on: the log gets all causes, the caller no path of the server's.
+fn failed(what: &'static str, error: &dyn std::error::Error) -> Status {
+    let mut causes = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        causes = format!("{causes}: {inner}");
+        cause = inner.source();
+    }
+    tracing::error!(error = causes, "{what}");
+    Status::internal(format!("{what}: the server's log says why"))
 }

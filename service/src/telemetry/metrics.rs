@@ -88,7 +88,7 @@ pub struct Scoring {
     pub batch: Histogram,
     /// From the call's start to its answer, the time in the queue included.
     pub seconds: Histogram,
-    /// From being taken from the queue to being answered.
+    /// The pass over the tables.
     pub work_seconds: Histogram,
     /// Tasks for which a screen left only some blocks to be scored.
     pub screened: Counter,
@@ -232,7 +232,7 @@ impl Scoring {
             work_seconds: latency(
                 r,
                 "kvatlas_score_work",
-                "Time from leaving the scorer's queue to the answer",
+                "Time of the pass over the tables that answers a request",
             ),
             screened: counter(
                 r,

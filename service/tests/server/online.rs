@@ -279,6 +279,35 @@ async fn where_scoring_is_not_possible_the_prior_answers_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_fallback_reads_the_rankings_of_single_heads_first() {
+    let (server, _) = served(6).await;
+    let clients = &server.clients;
+    let scores: Vec<f32> = (0_u8..24).map(f32::from).collect();
+    cartridge::put_prior_of(clients, "c1", &[2, 1, 12], &scores).await;
+    let mut request = request("kri-q", v1::QueryVectors::default());
+    request.query = None;
+    request.query_hash = "never put".into();
+    request.policy = "per-head".into();
+    let answer = ask(clients, request).await.unwrap();
+    assert_eq!(answer.reason(), ManifestReason::QueryUnknown);
+    let expected = [8, 9, 10, 11, 8, 9, 10, 11];
+    assert_eq!(answer.per_head.unwrap().block_indices, expected);
+}
+
+#[tokio::test]
+async fn a_fallback_policy_answers_for_a_prefix_of_which_nothing_is_stored() {
+    let (server, _) = served(6).await;
+    let asked = Asked::random(6, &[2, 5, 9], true);
+    let mut unknown = request("kri-q", asked.vectors());
+    unknown.prefix_hash = "nothing".into();
+    unknown.fallback_policy = "recency".into();
+    unknown.total_blocks = 9;
+    let answer = ask(&server.clients, unknown).await.unwrap();
+    assert_eq!(answer.block_indices, [5, 6, 7, 8]);
+    assert_eq!(answer.reason(), ManifestReason::PriorMissing);
+}
+
+#[tokio::test]
 async fn a_request_that_would_score_garbage_is_refused() {
     let (server, _) = served(9).await;
     let asked = Asked::random(9, &[2, 5, 9], false);

@@ -59,6 +59,8 @@ pub enum EncoderError {
     Layer,
     #[error("the key summary's channels are interleaved, the encoder's in halves")]
     Layout,
+    #[error("the key summary has {found} KV heads, the encoder {wanted}")]
+    KvHeads { found: u32, wanted: u32 },
     #[error("the key summary has {found} frequencies, the encoder {wanted}")]
     Bands { found: usize, wanted: usize },
     #[error("the key summary's frequency of band {band} is {found}, the encoder's {wanted}")]
@@ -87,6 +89,7 @@ impl EncoderError {
             | Self::Position => true,
             Self::Layer
             | Self::Layout
+            | Self::KvHeads { .. }
             | Self::Bands { .. }
             | Self::Frequency { .. }
             | Self::AttentionScaling { .. }

@@ -112,8 +112,9 @@ fn of_several_reasons_the_weightier_is_told() {
         );
     };
     online("p k=2", &[1, 3], PRIOR, Reason::OnlineUnavailable);
-    online("p k=6", &[0, 1, 2, 3, 4, 5], PRIOR, Reason::AllBlocks);
-    online("listed k=9", &[10, 14, 31], PRIOR, Reason::PriorShort);
+    let unavailable = Reason::OnlineUnavailable;
+    online("p k=6", &[0, 1, 2, 3, 4, 5], PRIOR, unavailable);
+    online("listed k=9", &[10, 14, 31], PRIOR, unavailable);
     let missing = "none k=2 fallback=hybrid total=2";
     online(missing, &[0, 1], POLICY_ONLY, Reason::PriorMissing);
 }
@@ -168,7 +169,7 @@ fn positions_of_a_known_prefix_take_its_number_of_blocks() {
     let manifest = get_manifest(&fixture.priors, &query(text)).unwrap();
     assert_eq!(manifest.total_blocks, 6);
     assert_eq!(&*manifest.prior.unwrap().key.query_hash, "");
-    let says = "total_blocks: the prior has 6 blocks";
+    let says = "total_blocks: 6 blocks are known";
     refused(&fixture.priors, "p k=2 policy=recency total=9", says);
 }
 

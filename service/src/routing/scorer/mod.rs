@@ -75,7 +75,7 @@ pub struct Scored {
     pub batch: usize,
     /// Blocks that a screen left to be scored; `None` when all were.
     pub survivors: Option<usize>,
-    /// From being taken from the queue to being answered.
+    /// The pass over the tables.
     pub score_ns: u64,
 }
 
@@ -202,11 +202,8 @@ impl ScorerWorker {
     }
 
     fn score(&mut self, batch: Vec<Job>) {
-        let began_ns = (self.clock_ns)();
-        let mut planned: Vec<Planned> = batch
-            .into_iter()
-            .filter_map(|job| self.plan(job, began_ns))
-            .collect();
+        let mut planned: Vec<Planned> =
+            batch.into_iter().filter_map(|job| self.plan(job)).collect();
         while let Some(first) = planned.pop() {
             // Nobody waits for it any more: its deadline passed, or the caller has gone.
             if first.reply.is_closed() {
@@ -225,7 +222,7 @@ impl ScorerWorker {
     }
 
     /// `None` when there is nothing more to do for the job.
-    fn plan(&self, job: Job, began_ns: u64) -> Option<Planned> {
+    fn plan(&self, job: Job) -> Option<Planned> {
         let Job { task, reply } = job;
         if reply.is_closed() {
             return None;
@@ -236,7 +233,6 @@ impl ScorerWorker {
                 want: task.want,
                 plan,
                 reply,
-                began_ns,
             }),
             Err(error) => {
                 // A caller that has gone needs no answer; nor below.
@@ -248,16 +244,18 @@ impl ScorerWorker {
 
     /// One pass for all of the group.
     fn score_rows(&mut self, which: WhichTable, group: Vec<Planned>) {
+        let began_ns = (self.clock_ns)();
         let (summary, want) = (Arc::clone(&group[0].summary), group[0].want.clone());
         let queries: Vec<&RowQuery> = group.iter().filter_map(Planned::row_query).collect();
         let answers = self.device.rows(&summary, which, &queries, &want);
-        let (batch, now_ns) = (group.len(), (self.clock_ns)());
+        let (batch, score_ns) = (group.len(), self.since(began_ns));
         for (planned, answer) in group.into_iter().zip(answers) {
-            planned.answer(answer, batch, now_ns);
+            planned.answer(answer, batch, score_ns);
         }
     }
 
     fn score_heads(&mut self, planned: Planned) {
+        let began_ns = (self.clock_ns)();
         let order = self
             .device
             .heads(&planned.summary, &planned.plan, &planned.want);
@@ -265,7 +263,11 @@ impl ScorerWorker {
             order,
             survivors: None,
         };
-        planned.answer(answer, 1, (self.clock_ns)());
+        planned.answer(answer, 1, self.since(began_ns));
+    }
+
+    fn since(&self, began_ns: u64) -> u64 {
+        (self.clock_ns)().saturating_sub(began_ns)
     }
 }
 
@@ -281,7 +283,6 @@ struct Planned {
     want: Want,
     plan: Plan,
     reply: oneshot::Sender<Result<Scored, ScoreError>>,
-    began_ns: u64,
 }
 
 impl Planned {
@@ -300,13 +301,13 @@ impl Planned {
         }
     }
 
-    fn answer(self, answer: Answer, batch: usize, now_ns: u64) {
+    fn answer(self, answer: Answer, batch: usize, score_ns: u64) {
         let Answer { order, survivors } = answer;
         let scored = Scored {
             order,
             batch,
             survivors,
-            score_ns: now_ns.saturating_sub(self.began_ns),
+            score_ns,
         };
         let _gone = self.reply.send(Ok(scored));
     }
@@ -330,6 +331,10 @@ fn make_plan(task: &Task, store: &Store) -> Result<Plan, ScoreError> {
             start_position,
             mean_of_last,
         } => {
+            let (found, wanted) = (shape.kv_heads, encoder.config.kv_heads);
+            if found != wanted {
+                return Err(EncoderError::KvHeads { found, wanted }.into());
+            }
             let vectors = encoder.query(tokens, *start_position, *mean_of_last, &shape.frame)?;
             let query = OnlineQuery {
                 vectors: Some(vectors),

@@ -95,12 +95,18 @@ pub(super) async fn put_summary(
 
 /// Stores pooled scores as a prior.
 pub(super) async fn put_prior(clients: &Clients, prefix_hash: &str, scores: &[f32]) {
+    put_prior_of(clients, prefix_hash, &[1, 1, scores.len()], scores).await;
+}
+
+/// Stores scores `[layers, kv_heads, blocks]` as a prior.
+pub(super) async fn put_prior_of(
+    clients: &Clients,
+    prefix_hash: &str,
+    shape: &[usize],
+    scores: &[f32],
+) {
     use v1::put_prior_request::Part;
-    let tensors = [(
-        "block_affinities".to_owned(),
-        vec![1, 1, scores.len()],
-        scores,
-    )];
+    let tensors = [("block_affinities".to_owned(), shape.to_vec(), scores)];
     let header = v1::PutPriorHeader {
         prefix_hash: prefix_hash.into(),
         ..Default::default()

@@ -58,9 +58,13 @@ impl Served {
     }
 
     async fn put(&self, change: impl FnOnce(&mut v1::PutKeySummaryHeader)) {
-        let v1::Encoder {
-            kv_heads, head_dim, ..
-        } = self.encoder;
+        self.put_keys(self.encoder.kv_heads, change).await;
+    }
+
+    /// With more heads there are fewer blocks.
+    async fn put_keys(&self, kv_heads: u32, change: impl FnOnce(&mut v1::PutKeySummaryHeader)) {
+        let head_dim = self.encoder.head_dim;
+        let blocks = BLOCKS * self.encoder.kv_heads as usize / kv_heads as usize;
         let mut header = v1::PutKeySummaryHeader {
             prefix_hash: "c1".into(),
             frame: v1::RopeFrame::PostRope.into(),
@@ -72,7 +76,7 @@ impl Served {
             ..Default::default()
         };
         change(&mut header);
-        let shape = vec![2, kv_heads as usize, BLOCKS, head_dim as usize];
+        let shape = vec![2, kv_heads as usize, blocks, head_dim as usize];
         let tensors = [("key_means".to_owned(), shape, &self.means[..])];
         put_summary(&self.server.clients, header, &tensors)
             .await
@@ -175,7 +179,13 @@ async fn what_does_not_belong_to_the_model_is_refused() {
         assert_eq!(refused.code(), code, "{word}: {refused}");
         assert!(refused.message().contains(word), "{word}: {refused}");
     }
-    // Keys of another model, and a summary without layer 0.
+    // Keys of other models, and a summary without layer 0.
+    served.put_keys(served.encoder.kv_heads * 2, |_| {}).await;
+    let refused = ask(&served.server.clients, served.request(0, 0))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("KV heads"), "{refused}");
     served.put(|header| header.inv_freq[1] *= 1.5).await;
     let refused = ask(&served.server.clients, served.request(0, 0))
         .await
