@@ -44,10 +44,8 @@ pub async fn delete(
     let v1::DeleteEncoderRequest { name } = request.into_inner();
     convert::check_length("name", &name, 1, NAME_BYTES_MAX)?;
     let deleted = aside(core, deadline, move |encoders| encoders.delete(&name)).await?;
-    let deleted = deleted.map_err(|error| {
-        tracing::error!(%error, "an encoder could not be deleted");
-        Status::internal(error.to_string())
-    })?;
+    let deleted =
+        deleted.map_err(|error| status::failed("an encoder could not be deleted", &error))?;
     if !deleted {
         return Err(Status::not_found("no encoder has this name"));
     }

@@ -170,10 +170,7 @@ impl Routing for RoutingService {
             .bound(done)
             .await?
             .map_err(|_| Status::unavailable("the server is stopping"))?
-            .map_err(|error| {
-                tracing::error!(%error, "a prior could not be deleted");
-                Status::internal(error.to_string())
-            })?;
+            .map_err(|error| status::failed("a prior could not be deleted", &error))?;
         if deleted == 0 {
             return Err(Status::not_found("no prior is stored under this key"));
         }

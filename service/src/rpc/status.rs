@@ -199,7 +199,7 @@ pub fn call(status: &Status) -> v1::CallError {
 }
 
 /// What the operator must act on: the log gets all causes, the caller no path of the server's.
-fn failed(what: &'static str, error: &dyn std::error::Error) -> Status {
+pub fn failed(what: &'static str, error: &dyn std::error::Error) -> Status {
     let mut causes = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -145,10 +145,7 @@ pub async fn delete(
         .bound(done)
         .await?
         .map_err(|_| Status::unavailable("the server is stopping"))?
-        .map_err(|error| {
-            tracing::error!(%error, "a key summary could not be deleted");
-            Status::internal(error.to_string())
-        })?;
+        .map_err(|error| status::failed("a key summary could not be deleted", &error))?;
     match deleted {
         true => Ok(v1::DeleteKeySummaryResponse {}),
         false => Err(not_found()),
