@@ -128,11 +128,13 @@ pub fn stored_instead(
         algorithm: "",
         ..*query
     };
-    let mut manifest = get_manifest(priors, &stored).map_err(|error| match error {
-        ManifestError::NotFound { .. } if reason == Reason::QueryUnknown => {
+    let mut manifest = get_manifest(priors, &stored).map_err(|error| {
+        let nothing_known = matches!(error, ManifestError::NotFound { .. });
+        if nothing_known && reason == Reason::QueryUnknown {
             ManifestError::QueryUnknown
+        } else {
+            error
         }
-        error => error,
     })?;
     if manifest.reason != Some(Reason::PriorMissing) {
         manifest.reason = Some(reason);
