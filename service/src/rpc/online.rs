@@ -1,6 +1,6 @@
 //! Manifests that wait for the scorer.
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use kvatlas_proto::v1;
 use tonic::Status;
@@ -12,19 +12,16 @@ use crate::routing::{
     scorer::Task,
 };
 
-/// Scores and answers. Boxed: every other call would carry its state.
-pub fn manifest(
+/// Scores and answers.
+pub async fn manifest(
     core: &Arc<Core>,
-    request: v1::GetManifestRequest,
+    request: &v1::GetManifestRequest,
     deadline: Deadline,
-) -> Pin<Box<dyn Future<Output = Result<v1::GetManifestResponse, Status>> + Send>> {
-    let core = Arc::clone(core);
-    Box::pin(async move {
-        deadline.check()?;
-        let (query, ttl_ms) = convert::routing::query(&request, core.limits.lease_ttl_ms)?;
-        let manifest = scored(&core, &request, &query, deadline).await?;
-        Ok(super::routing::leased(&core, manifest, &deadline, ttl_ms))
-    })
+) -> Result<v1::GetManifestResponse, Status> {
+    deadline.check()?;
+    let (query, ttl_ms) = convert::routing::query(request, core.limits.lease_ttl_ms)?;
+    let manifest = scored(core, request, &query, deadline).await?;
+    Ok(super::routing::leased(core, manifest, &deadline, ttl_ms))
 }
 
 async fn scored(

@@ -273,13 +273,17 @@ fn given(core: &Core, request: &v1::GetManifestRequest, deadline: &Deadline) -> 
     }
 }
 
-async fn answer_scored(
+// Boxed, as above.
+fn answer_scored(
     core: &Arc<Core>,
     request: v1::GetManifestRequest,
     deadline: Deadline,
-) -> Result<v1::GetManifestResponse, Status> {
-    let answer = online::manifest(core, request, deadline).await;
-    recorded(core, answer)
+) -> Pin<Box<dyn Future<Output = Result<v1::GetManifestResponse, Status>> + Send>> {
+    let core = Arc::clone(core);
+    Box::pin(async move {
+        let answer = online::manifest(&core, &request, deadline).await;
+        recorded(&core, answer)
+    })
 }
 
 fn recorded(
