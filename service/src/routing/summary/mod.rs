@@ -12,11 +12,13 @@
 //!
 //! | a cartridge | shape | |
 //! |---|---|---|
-//! | `trainable_keys.<l>`, `frozen_keys.<l>` | `[1, H, T, D]` or `[H, T, D]` | frozen tokens first |
+//! | `trainable_keys.<l>`, `frozen_keys.<l>` | `[1, H, T, D]` or `[H, T, D]` | frozen tokens first; lists or `ParameterList`s |
+//! | `trainable_keys.<l>`, `fixed_keys.<l>` | likewise | what older files call the frozen ones |
 //! | `<l>.0` | likewise | a list of (keys, values) |
 //! | `layers.<l>.keys` | likewise | |
 //!
-//! The values of a cartridge are not looked at. Its summary has everything that there is to have.
+//! Any other `<x>_keys` beside the trained or frozen ones is refused: it would move the tokens. The
+//! values of a cartridge are not looked at. Its summary has everything that there is to have.
 //!
 //! ```text
 //! mapped file -> content (names, shapes) -> block (one block of one head) -> build (rows, tiles)
