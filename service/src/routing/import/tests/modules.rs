@@ -69,6 +69,23 @@ fn what_torch_writes_is_named_as_a_list_is() {
     }
 }
 
+/// The fuzzer's seed, whose checksums stop no mutation.
+#[test]
+fn a_stream_of_parameter_lists_reads_as_well() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/import_prior");
+    let file = std::fs::read(corpus.join("parameter_lists")).unwrap();
+    let mut opened = TensorFile::open(&file, None).unwrap();
+    let wanted = [
+        "frozen_keys.0",
+        "frozen_keys.1",
+        "trainable_keys.0",
+        "trainable_keys.1",
+    ];
+    assert_eq!(opened.names().collect::<Vec<_>>(), wanted);
+    let view = opened.tensor("trainable_keys.1").unwrap().unwrap();
+    assert_eq!(*view.shape, [1, 2, 5, 2]);
+}
+
 #[test]
 fn the_state_says_which_parameters_there_are() {
     let half = half();
@@ -91,6 +108,15 @@ fn the_state_says_which_parameters_there_are() {
     for set in [empty_set, b"cbuiltins\nset\n]\x85R", b"\x8f"] {
         check_names(&with_state(&state(set)), &["keys.0"]);
     }
+    // Torch 1 keeps them in an OrderedDict.
+    let ordered = [
+        b"ccollections\nOrderedDict\n)RX\x01\0\0\x000",
+        &half[..],
+        b"s",
+    ]
+    .concat();
+    let ordered = opcodes_of(&[("_parameters", &ordered)]);
+    check_names(&with_state(&ordered), &["keys.0"]);
     // A second state takes the place of the first.
     let twice = [parameter_list(&[one]), state(empty_set), b"b".to_vec()].concat();
     check_names(&twice, &["keys.0"]);

@@ -104,24 +104,6 @@ fn names_that_are_missing() {
         ],
         &["frozen_keys.1: missing"],
     );
-    refused(
-        &[
-            keys("trainable_keys.0"),
-            keys("trainable_keys.1"),
-            keys("fixed_keys.1"),
-        ],
-        &["fixed_keys.0: missing"],
-    );
-    refused(
-        &["trainable_keys.0", "fixed_keys.0", "frozen_keys.0"].map(keys),
-        &["frozen_keys, fixed_keys: two names"],
-    );
-    for other in ["sink_keys.0", "sink_keys", "sink_keys.x.y"] {
-        refused(
-            &[keys("frozen_keys.0"), keys(other)],
-            &["sink_keys: unknown beside trainable_keys"],
-        );
-    }
     let file = file(&[keys("layers.0.keys"), keys("layers.1.keys")]);
     let fixture = Fixture::new();
     let upload = |content, format| SummaryUpload {
@@ -149,6 +131,30 @@ fn names_that_are_missing() {
         .summaries
         .put(upload(Content::Cartridge, None))
         .unwrap();
+}
+
+#[test]
+fn keys_whose_tokens_have_no_certain_place() {
+    let values = [1.0; COUNT];
+    let keys = |name| (name, Element::F32, &[2_usize, 6, 4][..], &values[..]);
+    refused(
+        &[
+            keys("trainable_keys.0"),
+            keys("trainable_keys.1"),
+            keys("fixed_keys.1"),
+        ],
+        &["fixed_keys.0: missing"],
+    );
+    refused(
+        &["trainable_keys.0", "fixed_keys.0", "frozen_keys.0"].map(keys),
+        &["frozen_keys, fixed_keys: two names"],
+    );
+    for other in ["sink_keys.0", "sink_keys", "sink_keys.x.y"] {
+        refused(
+            &[keys("frozen_keys.0"), keys(other)],
+            &["sink_keys: unknown beside trainable_keys"],
+        );
+    }
 }
 
 #[test]
