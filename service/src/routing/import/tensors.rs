@@ -18,9 +18,9 @@ use super::{
 ///
 /// A safetensors file names its tensors itself, and its `__metadata__` are texts. In a `.pt` file
 /// a name is the way from the top object, by keys of dicts and indices of lists, tuples and torch's
-/// `ParameterList`s with dots between: `frozen_keys.0`, or `0.1` for the second of the first pair of a list. A tensor
-/// that is the top object has the empty name. What passes [`NAME_PARTS_MAX`] or
-/// [`NAME_BYTES_MAX`] has no name and cannot be read; of two with one name the later counts.
+/// `ParameterList`s with dots between: `frozen_keys.0`, or `0.1` for the second of the first pair
+/// of a list. A tensor that is the top object has the empty name. What passes [`NAME_PARTS_MAX`]
+/// or [`NAME_BYTES_MAX`] has no name and cannot be read; of two with one name the later counts.
 #[derive(Debug)]
 pub struct TensorFile<'a> {
     tensors: BTreeMap<String, Held<'a>>,
