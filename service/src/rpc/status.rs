@@ -148,6 +148,8 @@ pub fn put_summary(error: &PutSummaryError) -> Status {
         | PutSummaryError::Frame(_)
         | PutSummaryError::Import(_)
         | PutSummaryError::Unknown { .. }
+        | PutSummaryError::FrozenTwice
+        | PutSummaryError::OtherKeys { .. }
         | PutSummaryError::Missing { .. }
         | PutSummaryError::Shape { .. }
         | PutSummaryError::Dimension { .. }

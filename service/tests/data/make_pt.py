@@ -36,6 +36,7 @@ def named(where, name):
 torch, torch_utils = module("torch"), module("torch._utils")
 numpy, multiarray = module("numpy"), module("numpy._core.multiarray")
 module("numpy._core")
+ParameterList = named(module("torch.nn.modules.container"), "ParameterList")
 FloatStorage, LongStorage = named(torch, "FloatStorage"), named(torch, "LongStorage")
 rebuild, dtype, scalar = (
     named(torch_utils, "_rebuild_tensor_v2"),
@@ -167,6 +168,17 @@ def views(path):
     legacy(path, pickled(prior, 2), {"0": (STORAGES["0"], 20)})
 
 
+def parameter_lists(path):
+    """A cartridge of two layers, as torch's module writes its state."""
+    made = {}
+    for name in ("trainable_keys", "frozen_keys"):
+        made[name] = ParameterList()
+        parameters = {str(layer): tensor(FloatStorage, "0", (1, 2, 5, 2), 20) for layer in (0, 1)}
+        state = {"training": True, "_parameters": parameters, "_buffers": {}, "_hooks": set()}
+        made[name].__dict__.update(state)
+    legacy(path, pickled(made, 2), {"0": (STORAGES["0"], 20)})
+
+
 if __name__ == "__main__":
     directory = pathlib.Path(__file__).parent
     corpus = directory.parent.parent / "fuzz" / "corpus" / "import_prior"
@@ -178,3 +190,4 @@ if __name__ == "__main__":
     safetensors(corpus / "safetensors")
     bomb(corpus / "bomb")
     views(corpus / "views")
+    parameter_lists(corpus / "parameter_lists")

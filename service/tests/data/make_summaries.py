@@ -19,6 +19,13 @@ import numpy
 HERE = pathlib.Path(__file__).parent
 
 
+class ParameterList:
+    """Torch's, by what its pickle has."""
+
+    def __iter__(self):
+        return iter(self._parameters.values())
+
+
 class Cartridge(pickle.Unpickler):
     def __init__(self, path):
         self.archive = zipfile.ZipFile(path)
@@ -32,6 +39,8 @@ class Cartridge(pickle.Unpickler):
             "FloatStorage": "f4",
             "BFloat16Storage": "bf2",
             "_rebuild_tensor_v2": self.tensor,
+            "ParameterList": ParameterList,
+            "set": set,
             "_rebuild_parameter": lambda data, *_: data,
         }[name]
 
@@ -54,7 +63,8 @@ def keys(path):
     if isinstance(loaded, list):
         layers = [pair[0] for pair in loaded]
     else:
-        parts = zip(loaded["frozen_keys"], loaded["trainable_keys"])
+        kept = "fixed_keys" if "fixed_keys" in loaded else "frozen_keys"
+        parts = zip(loaded[kept], loaded["trainable_keys"])
         layers = [numpy.concatenate(pair, axis=2) for pair in parts]
     return numpy.concatenate(layers).astype(numpy.float64)
 
@@ -92,6 +102,9 @@ for cartridge, block_size, layout in [
     ("cart_list", 24, "interleaved"),
     ("cart_trainable", 16, "interleaved"),
     ("cart_trainable", 5, "half"),
+    ("cart_modules", 3, "half"),
+    ("cart_modules_protocol4", 4, "interleaved"),
+    ("cart_fixed", 3, "half"),
 ]:
     name = f"{cartridge}_{block_size}_{layout}.safetensors"
     made = summary(keys(HERE / "pt" / f"{cartridge}.pt"), block_size, layout)

@@ -4,7 +4,7 @@ use super::error::shown;
 use super::pickle::PickleError;
 use super::tensor::Element;
 use super::value::{Arena, Global, Span, Storage, Tensor, Value};
-use super::{PICKLE_CONTAINERS_MAX, STORAGE_KEY_BYTES_MAX, TENSOR_RANK_MAX};
+use super::{MODULE_FIELDS_MAX, PICKLE_CONTAINERS_MAX, STORAGE_KEY_BYTES_MAX, TENSOR_RANK_MAX};
 
 /// The meaning of a name; none when it is not on the list.
 pub(super) fn global(module: &str, name: &str) -> Option<Global> {
@@ -12,9 +12,11 @@ pub(super) fn global(module: &str, name: &str) -> Option<Global> {
         ("torch._utils", "_rebuild_tensor_v2") => Global::RebuildTensor,
         ("torch._utils", "_rebuild_parameter") => Global::RebuildParameter,
         ("torch", _) => Global::StorageType(storage_type(name)?),
+        ("torch.nn.modules.container", "ParameterList") => Global::ParameterList,
         ("collections", "OrderedDict") => Global::OrderedDict,
         ("collections", "defaultdict") => Global::DefaultDict,
         ("builtins" | "__builtin__", "list" | "dict" | "int" | "float") => Global::Factory,
+        ("builtins" | "__builtin__", "set") => Global::Set,
         ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Global::NumpyScalar,
         ("numpy", "dtype") => Global::NumpyType,
         ("_codecs", "encode") => Global::CodecsEncode,
@@ -73,6 +75,10 @@ pub(super) fn call(
         | (Global::DefaultDict, &[] | &[Value::Global(Global::Factory) | Value::None]) => {
             dict(arena).map(Some)
         }
+        (Global::Set, &[Value::List(id)]) => {
+            let is_empty = arena.lists[id as usize].is_empty();
+            Ok(is_empty.then_some(Value::Set))
+        }
         (Global::NumpyScalar, &[Value::NumpyType(element), bytes]) => {
             Ok(numpy_scalar(arena, element, bytes))
         }
@@ -85,15 +91,35 @@ pub(super) fn call(
     }
 }
 
-/// Checks the state that BUILD gives to an object. None of it is kept: an OrderedDict's attributes
-/// mean nothing here, and a numpy type's state says what its name has said, but for the byte order.
+/// The object that `class.__new__(class, *arguments)` makes; none but a list of parameters is made.
+pub(super) fn new(
+    arena: &mut Arena<'_>,
+    class: Value,
+    arguments: Value,
+) -> Result<Option<Value>, PickleError> {
+    let (Value::Global(Global::ParameterList), Some(&[])) = (class, arena.tuple(arguments)) else {
+        return Ok(None);
+    };
+    let id = next_id(arena.parameter_lists.len())?;
+    arena.parameter_lists.push(None);
+    Ok(Some(Value::ParameterList(id)))
+}
+
+/// Checks the state that BUILD gives to an object. Only a list's parameters are kept of it: an
+/// OrderedDict's attributes mean nothing here, and a numpy type's state says what its name has
+/// said, but for the byte order.
 pub(super) fn build(
-    arena: &Arena<'_>,
+    arena: &mut Arena<'_>,
     object: Value,
     state: Value,
 ) -> Result<Option<()>, PickleError> {
     if let Value::Dict(_) = object {
         return Ok(Some(()));
+    }
+    if let Value::ParameterList(id) = object {
+        let parameters = parameters(arena, state);
+        arena.parameter_lists[id as usize] = parameters;
+        return Ok(parameters.map(drop));
     }
     let (Value::NumpyType(_), Some(&[_, order, ..])) = (object, arena.tuple(state)) else {
         return Ok(None);
@@ -104,6 +130,23 @@ pub(super) fn build(
             name: "with big-endian bytes".into(),
         }),
         _ => Ok(None),
+    }
+}
+
+/// The dict of a module's parameters. It is not copied, so that a state that is given a million
+/// times costs no more than one.
+fn parameters(arena: &Arena<'_>, state: Value) -> Option<u32> {
+    let fields = arena.dict(state)?;
+    if fields.len() > MODULE_FIELDS_MAX {
+        return None;
+    }
+    // Of two equal keys the later counts, as in Python.
+    let mut fields = fields.iter().rev();
+    let (_, parameters) = fields.find(|(key, _)| arena.is_text(*key, "_parameters"))?;
+    if let &Value::Dict(id) = parameters {
+        Some(id)
+    } else {
+        None
     }
 }
 

@@ -45,7 +45,7 @@ pub enum ImportError {
 }
 
 /// Names from a file, as an error message may show them: escaped and cut.
-pub(super) fn shown(name: &str) -> String {
+pub(in crate::routing) fn shown(name: &str) -> String {
     const CHARS_MAX: usize = 96;
     let mut shown: String = name
         .chars()

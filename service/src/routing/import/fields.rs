@@ -232,6 +232,8 @@ impl Reader<'_, '_> {
             | Value::List(_)
             | Value::Tuple(_)
             | Value::Dict(_)
+            | Value::ParameterList(_)
+            | Value::Set
             | Value::Storage(_)
             | Value::Tensor(_)
             | Value::NumpyType(_)

@@ -2,7 +2,8 @@
 //!
 //! A `.pt` file is a pickle, and a pickle is a program. This reader never runs it: an allow-listed
 //! machine ([`pickle`]) turns it into an arena of plain values ([`value`]), the few callables that
-//! torch and numpy need are understood by name ([`call`]), and anything else is refused by name.
+//! torch and numpy need are understood by name ([`call`]), and anything else is refused by name. Of
+//! torch's modules, `ParameterList` alone is read, as the parameters that it lists.
 //!
 //! ```text
 //! bytes -> zip or legacy stream -> pickle -> value arena \   / fields -> schema -> ImportedPrior
@@ -40,6 +41,7 @@ use std::collections::BTreeMap;
 use kvatlas_kernels::Scores;
 
 pub use self::error::ImportError;
+pub(super) use self::error::shown;
 pub use self::pickle::PickleError;
 pub use self::schema::{ListName, SchemaError};
 pub use self::tensor::{Element, TensorError};
@@ -90,6 +92,8 @@ pub const PICKLE_STEPS_MAX: u32 = 1 << 21;
 pub const PICKLE_MEMO_MAX: usize = 1 << 20;
 /// Lists, tuples, dicts, storages and tensors of one pickle.
 pub const PICKLE_CONTAINERS_MAX: usize = 1 << 20;
+/// Fields of a module's state; torch 2 writes 17.
+pub const MODULE_FIELDS_MAX: usize = 64;
 /// Name of a storage, in bytes.
 pub const STORAGE_KEY_BYTES_MAX: usize = 256;
 /// Entries of a zip archive.

@@ -1,7 +1,7 @@
 //! The pickle machine: protocols 2 to 5, bounded, allow-listed, executing nothing.
 //!
 //! Opcodes are those of CPython's `Lib/pickletools.py`. What only an unpickler that builds foreign
-//! objects needs (INST, OBJ, NEWOBJ, EXT, persistent ids as text, out-of-band buffers) is refused.
+//! objects needs (INST, OBJ, EXT, persistent ids as text, out-of-band buffers) is refused.
 
 use super::call::{self, global};
 use super::error::shown;
@@ -141,6 +141,8 @@ impl<'a> Machine<'a> {
                 .and_then(|length| self.text_or_bytes(length))?,
             b'B' => Value::Bytes(self.length_u32().and_then(|length| self.span(length))?),
             b'C' => Value::Bytes(self.length_u8().and_then(|length| self.span(length))?),
+            // Always stays empty: ADDITEMS is refused.
+            0x8f => Value::Set,
             0x8e | 0x96 => Value::Bytes(self.length_u64().and_then(|length| self.span(length))?),
             _ => return Ok(None),
         }))
@@ -245,9 +247,16 @@ impl<'a> Machine<'a> {
                 self.stack
                     .push(made.ok_or_else(|| self.operands("REDUCE"))?);
             }
+            0x81 => {
+                let (arguments, class) = (self.pop("NEWOBJ")?, self.pop("NEWOBJ")?);
+                let made = call::new(&mut self.arena, class, arguments)?;
+                self.stack
+                    .push(made.ok_or_else(|| self.operands("NEWOBJ"))?);
+            }
             b'b' => {
                 let (state, object) = (self.pop("BUILD")?, self.top("BUILD")?);
-                call::build(&self.arena, object, state)?.ok_or_else(|| self.operands("BUILD"))?;
+                call::build(&mut self.arena, object, state)?
+                    .ok_or_else(|| self.operands("BUILD"))?;
             }
             b'Q' => {
                 let id = self.pop("BINPERSID")?;

@@ -17,10 +17,10 @@ use super::{
 /// The tensors and scalars of a file.
 ///
 /// A safetensors file names its tensors itself, and its `__metadata__` are texts. In a `.pt` file
-/// a name is the way from the top object, by keys of dicts and indices of lists and tuples with
-/// dots between: `frozen_keys.0`, or `0.1` for the second of the first pair of a list. A tensor
-/// that is the top object has the empty name. What passes [`NAME_PARTS_MAX`] or
-/// [`NAME_BYTES_MAX`] has no name and cannot be read; of two with one name the later counts.
+/// a name is the way from the top object, by keys of dicts and indices of lists, tuples and torch's
+/// `ParameterList`s with dots between: `frozen_keys.0`, or `0.1` for the second of the first pair
+/// of a list. A tensor that is the top object has the empty name. What passes [`NAME_PARTS_MAX`]
+/// or [`NAME_BYTES_MAX`] has no name and cannot be read; of two with one name the later counts.
 #[derive(Debug)]
 pub struct TensorFile<'a> {
     tensors: BTreeMap<String, Held<'a>>,
@@ -198,7 +198,7 @@ impl Walk<'_, '_> {
             for (index, &item) in items.iter().enumerate() {
                 self.visit_part(&index.to_string(), item, name, parts)?;
             }
-        } else if let Some(pairs) = arena.dict(value) {
+        } else if let Some(pairs) = arena.dict(value).or_else(|| arena.parameters(value)) {
             for &(key, item) in pairs {
                 if let Value::Int(key) = key {
                     self.visit_part(&key.to_string(), item, name, parts)?;
@@ -247,6 +247,8 @@ impl Walk<'_, '_> {
             | Value::List(_)
             | Value::Tuple(_)
             | Value::Dict(_)
+            | Value::ParameterList(_)
+            | Value::Set
             | Value::Storage(_)
             | Value::Tensor(_)
             | Value::NumpyType(_)

@@ -22,6 +22,10 @@ pub(super) enum Value {
     List(u32),
     Tuple(u32),
     Dict(u32),
+    /// Torch's list of parameters, which is an object.
+    ParameterList(u32),
+    /// A set, which is only ever empty.
+    Set,
     Storage(u32),
     Tensor(u32),
     NumpyType(Element),
@@ -45,6 +49,8 @@ pub(super) enum Global {
     DefaultDict,
     /// `list` and its like, which a defaultdict is made with. Never called.
     Factory,
+    ParameterList,
+    Set,
     NumpyScalar,
     NumpyType,
     CodecsEncode,
@@ -58,6 +64,8 @@ pub(super) struct Arena<'a> {
     /// Lists and tuples.
     pub lists: Vec<Vec<Value>>,
     pub dicts: Vec<Vec<(Value, Value)>>,
+    /// The dict of each one's parameters, by index as text; none while it has no state.
+    pub parameter_lists: Vec<Option<u32>>,
     pub storages: Vec<Storage>,
     pub tensors: Vec<Tensor>,
 }
@@ -126,6 +134,15 @@ impl<'a> Arena<'a> {
         }
     }
 
+    /// The parameters of a list of them, by index as text.
+    pub(super) fn parameters(&self, value: Value) -> Option<&[(Value, Value)]> {
+        if let Value::ParameterList(id) = value {
+            self.parameter_lists[id as usize].and_then(|id| self.dict(Value::Dict(id)))
+        } else {
+            None
+        }
+    }
+
     /// The non-negative integers of a tensor's shape or strides.
     pub(super) fn sizes(&self, tuple: u32) -> Vec<u64> {
         let size = |&value: &Value| {
@@ -139,7 +156,11 @@ impl<'a> Arena<'a> {
     }
 
     pub(super) fn containers(&self) -> usize {
-        self.lists.len() + self.dicts.len() + self.storages.len() + self.tensors.len()
+        self.lists.len()
+            + self.dicts.len()
+            + self.parameter_lists.len()
+            + self.storages.len()
+            + self.tensors.len()
     }
 }
 
@@ -164,6 +185,8 @@ impl Value {
             Self::List(_) => "a list",
             Self::Tuple(_) => "a tuple",
             Self::Dict(_) => "a dict",
+            Self::ParameterList(_) => "a ParameterList",
+            Self::Set => "a set",
             Self::Storage(_) => "a storage",
             Self::Tensor(_) => "a tensor",
             Self::NumpyType(_) => "a numpy dtype",

@@ -3,7 +3,7 @@
 use super::HEAD_DIM_MAX;
 use super::error::PutSummaryError;
 use crate::routing::import::{
-    BLOCKS_MAX, ImportError, KV_HEADS_MAX, LAYERS_MAX, TensorFile, TensorView,
+    BLOCKS_MAX, ImportError, KV_HEADS_MAX, LAYERS_MAX, TensorFile, TensorView, shown,
 };
 
 /// What a file holds.
@@ -121,6 +121,9 @@ fn cartridge<'a>(
     block_size: usize,
 ) -> Result<Source<'a>, PutSummaryError> {
     let parts = naming.parts();
+    if naming == Naming::Trained {
+        check_trained(file)?;
+    }
     let counts: Vec<usize> = parts.iter().map(|part| part.count(file)).collect();
     let count = counts.iter().copied().max().unwrap_or(0);
     check_dimension(&parts[0].name(0), "layers", count, LAYERS_MAX)?;
@@ -150,6 +153,24 @@ fn cartridge<'a>(
         head_dim,
         blocks,
     })
+}
+
+/// Whether every tensor of keys has its place among the tokens.
+fn check_trained(file: &TensorFile<'_>) -> Result<(), PutSummaryError> {
+    if [FROZEN, FIXED].iter().all(|part| part.count(file) > 0) {
+        return Err(PutSummaryError::FrozenTwice);
+    }
+    let mut fields = file.names().filter_map(|name| name.split('.').next());
+    let is_other = |field: &&str| {
+        let known = ["trainable_keys", "frozen_keys", "fixed_keys"];
+        field.ends_with("_keys") && !known.contains(field)
+    };
+    match fields.find(is_other) {
+        None => Ok(()),
+        Some(field) => Err(PutSummaryError::OtherKeys {
+            field: shown(field),
+        }),
+    }
 }
 
 /// The parts of a layer that have tokens, and `[kv_heads, tokens, head_dim]` of all together.
@@ -197,6 +218,11 @@ enum Naming {
 #[derive(Clone, Copy, Debug)]
 struct Part(&'static str, &'static str);
 
+const TRAINABLE: Part = Part("trainable_keys.", "");
+const FROZEN: Part = Part("frozen_keys.", "");
+/// What older files call the frozen keys.
+const FIXED: Part = Part("fixed_keys.", "");
+
 impl Naming {
     fn of(file: &TensorFile<'_>) -> Option<Self> {
         let is_there = |naming: &Self| naming.parts().iter().any(|part| part.count(file) > 0);
@@ -208,7 +234,7 @@ impl Naming {
     /// In the order of the tokens.
     fn parts(self) -> &'static [Part] {
         match self {
-            Self::Trained => &[Part("frozen_keys.", ""), Part("trainable_keys.", "")],
+            Self::Trained => &[FROZEN, FIXED, TRAINABLE],
             Self::Pairs => &[Part("", ".0")],
             Self::Layers => &[Part("layers.", ".keys")],
         }

@@ -19,6 +19,13 @@ pub enum PutSummaryError {
          layers.<layer>.keys; found {found}"
     )]
     Unknown { found: String },
+    #[error("frozen_keys, fixed_keys: two names of the same keys; a cartridge has one of them")]
+    FrozenTwice,
+    #[error(
+        "{field}: unknown beside trainable_keys, frozen_keys and its older name fixed_keys; which \
+         tokens are its keys of?"
+    )]
+    OtherKeys { field: String },
     #[error("{field}: missing in the file, which has {found}")]
     Missing { field: String, found: String },
     #[error("{field}: expected the shape {wanted}, got {found:?}")]

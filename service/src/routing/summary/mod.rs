@@ -1,22 +1,25 @@
 //! Key summaries: what online scoring reads of a prefix's keys, put once and mapped.
 //!
 //! A file comes in one of two contents, as `.pt` or safetensors, in f16, bf16, f32 or f64. Names
-//! are those of [`TensorFile`](super::import::TensorFile); L layers, H KV heads, N blocks, T tokens,
-//! D head_dim.
+//! are those of [`TensorFile`](super::import::TensorFile); L layers, H KV heads, N blocks, T
+//! tokens, D head_dim.
 //!
 //! | a summary | shape | |
 //! |---|---|---|
 //! | `key_means` | `[L, H, N, D]` | means of the blocks' keys |
-//! | `key_min`, `key_max` | `[L, H, N, D]` | smallest and largest of each channel; both or neither |
+//! | `key_min`, `key_max` | `[L, H, N, D]` | smallest, largest of each channel; both or neither |
 //! | `key_magnitudes` | `[L, H, N, D / 2]` | mean length of each band's pair, optional |
 //!
 //! | a cartridge | shape | |
 //! |---|---|---|
-//! | `trainable_keys.<l>`, `frozen_keys.<l>` | `[1, H, T, D]` or `[H, T, D]` | frozen tokens first |
+//! | `frozen_keys.<l>`, `trainable_keys.<l>` | `[1, H, T, D]` or `[H, T, D]` | in this order |
+//! | `fixed_keys.<l>`, `trainable_keys.<l>` | likewise | as older files call the frozen ones |
 //! | `<l>.0` | likewise | a list of (keys, values) |
 //! | `layers.<l>.keys` | likewise | |
 //!
-//! The values of a cartridge are not looked at. Its summary has everything that there is to have.
+//! The trained and the frozen ones are lists or torch's `ParameterList`s. Any other `<x>_keys`
+//! beside them is refused: it would move the tokens. The values of a cartridge are not looked at.
+//! Its summary has everything that there is to have.
 //!
 //! ```text
 //! mapped file -> content (names, shapes) -> block (one block of one head) -> build (rows, tiles)

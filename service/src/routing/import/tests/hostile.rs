@@ -265,12 +265,14 @@ proptest! {
         opcodes in prop::collection::vec(prop::sample::select(OPCODES.to_vec()), 0..60),
     ) {
         let pickle = [b"\x80\x04", opcodes.concat().as_slice(), b"."].concat();
-        let _ = import(&torch(&pickle, &[("0", &[0; 64])]), None);
+        let file = torch(&pickle, &[("0", &[0; 64])]);
+        let _ = import(&file, None);
+        read_by_name(&file);
     }
 }
 
 /// Opcodes with operands that make sense, for the property above.
-const OPCODES: [&[u8]; 41] = [
+const OPCODES: [&[u8]; 45] = [
     b"(",
     b"0",
     b"1",
@@ -308,6 +310,10 @@ const OPCODES: [&[u8]; 41] = [
     b"ctorch\nFloatStorage\n",
     b"ctorch._utils\n_rebuild_tensor_v2\n",
     b"ccollections\nOrderedDict\n",
+    b"ctorch.nn.modules.container\nParameterList\n",
+    b"\x81",
+    b"\x8f",
+    b"\x8c\x0b_parameters",
     b"\x8c\x0dkmeans_blocks",
     b"\x8c\x10block_affinities",
     b"cnumpy\ndtype\n",

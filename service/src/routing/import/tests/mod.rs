@@ -4,6 +4,7 @@ mod archives;
 mod build;
 mod hostile;
 mod legacy;
+mod modules;
 mod named;
 mod pickles;
 mod schema;
@@ -145,6 +146,14 @@ fn the_other_fixtures_read_or_are_refused_clearly() {
         (
             "cart_trainable",
             "[trainable_keys, trainable_values, frozen_keys, frozen_values]",
+        ),
+        (
+            "cart_modules",
+            "[trainable_keys, trainable_values, frozen_keys, frozen_values]",
+        ),
+        (
+            "cart_modules_protocol4",
+            "[trainable_keys, trainable_values, fixed_keys, fixed_values]",
         ),
         (
             "cart_object",

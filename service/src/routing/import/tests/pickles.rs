@@ -141,7 +141,7 @@ fn pickles_beyond_the_rules_are_refused() {
     check_pickle(b"NNb", "BUILD at byte 4");
     check_pickle(b"ccollections\nOrderedDict\nNR", "REDUCE at byte 28");
     for opcode in [
-        0x81, 0x82, 0x92, 0x97, b'P', b'i', b'o', b'I', b'S', 0x00, 0xff,
+        0x82, 0x90, 0x92, 0x97, b'P', b'i', b'o', b'I', b'S', 0x00, 0xff,
     ] {
         check_pickle(
             &[opcode],

@@ -134,6 +134,30 @@ fn names_that_are_missing() {
 }
 
 #[test]
+fn keys_whose_tokens_have_no_certain_place() {
+    let values = [1.0; COUNT];
+    let keys = |name| (name, Element::F32, &[2_usize, 6, 4][..], &values[..]);
+    refused(
+        &[
+            keys("trainable_keys.0"),
+            keys("trainable_keys.1"),
+            keys("fixed_keys.1"),
+        ],
+        &["fixed_keys.0: missing"],
+    );
+    refused(
+        &["trainable_keys.0", "fixed_keys.0", "frozen_keys.0"].map(keys),
+        &["frozen_keys, fixed_keys: two names"],
+    );
+    for other in ["sink_keys.0", "sink_keys", "sink_keys.x.y"] {
+        refused(
+            &[keys("frozen_keys.0"), keys(other)],
+            &["sink_keys: unknown beside trainable_keys"],
+        );
+    }
+}
+
+#[test]
 fn shapes_that_do_not_fit() {
     let f32s = Element::F32;
     let of = |shape: &[usize]| vec![1.0; shape.iter().product()];
@@ -378,10 +402,12 @@ fn no_damage_to_a_file_is_more_than_an_error() {
         ("key_means", Element::F32, &SHAPE, &tables),
         ("key_magnitudes", Element::F32, &[2, 2, 3, 2], &keys),
     ]);
-    let cartridges =
-        ["cart_trainable", "cart_list"].map(|name| fixture_file(&format!("pt/{name}.pt")));
+    let cartridges = ["cart_trainable", "cart_list", "cart_modules"]
+        .map(|name| fixture_file(&format!("pt/{name}.pt")));
     let files = cartridges.iter().chain([&summary]);
-    for (file, frame) in files.zip([frame(4, 8, 16), frame(3, 16, 16), frame(2, 4, 16)]) {
+    let frames = [(4, 8), (3, 16), (11, 4), (2, 4)];
+    let frames = frames.map(|(layers, head_dim)| frame(layers, head_dim, 16));
+    for (file, frame) in files.zip(frames) {
         fixture.put("p", &frame, file).unwrap();
         fixture.summaries.delete("p").unwrap();
         let step = file.len() / 700 + 1;

@@ -35,6 +35,13 @@ fn cartridges_make_what_numpy_makes_of_them() {
 }
 
 #[test]
+fn parameter_lists_and_fixed_keys_make_what_numpy_makes_of_them() {
+    check_fixture("cart_modules", 3, PairLayout::Half, 11, 4);
+    check_fixture("cart_modules_protocol4", 4, PairLayout::Interleaved, 11, 4);
+    check_fixture("cart_fixed", 3, PairLayout::Half, 11, 4);
+}
+
+#[test]
 fn a_cartridge_that_is_an_object_is_refused_by_name() {
     let refused = Fixture::new().put("p", &frame(2, 8, 16), &fixture_file("pt/cart_object.pt"));
     let message = refused.unwrap_err().to_string();
