@@ -2,6 +2,7 @@
 
 use kvatlas_kernels::cuda::DeviceChoice;
 use kvatlas_kernels::score::{Aggregate, Cpu};
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
@@ -95,10 +96,9 @@ impl Fixture {
 /// `key_means` `[1, 1, BLOCKS, HEAD_DIM]`.
 fn safetensors(values: impl Iterator<Item = f32>) -> Vec<u8> {
     let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
-    let header = format!(
-        r#"{{"key_means":{{"dtype":"F32","shape":[1,1,{BLOCKS},{HEAD_DIM}],"data_offsets":[0,{}]}}}}"#,
-        bytes.len()
-    );
+    let shape = [1, 1, BLOCKS, HEAD_DIM];
+    let tensor = json!({"dtype": "F32", "shape": shape, "data_offsets": [0, bytes.len()]});
+    let header = json!({ "key_means": tensor }).to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.bytes());
     file.extend(bytes);
