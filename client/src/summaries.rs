@@ -42,7 +42,8 @@ impl Client {
     }
 
     /// Makes and stores the key summary of a prefix. Returns when it is on the disk. The file is
-    /// never held in memory; reading it blocks for a chunk at a time, so give a local file or bytes.
+    /// never held in memory; reading it blocks for a chunk at a time, so give a local file or
+    /// bytes.
     ///
     /// # Errors
     /// When the file cannot be read (then nothing is stored), or the call fails.

@@ -1,4 +1,5 @@
-//! The products over the table of a 28-layer, 8-head, 8,192-block prefix, beside a plain read of it.
+//! The products over the table of a 28-layer, 8-head, 8,192-block prefix, beside a plain read of
+//! it.
 
 use std::hint::black_box;
 

@@ -80,8 +80,8 @@ pub struct ServeArgs {
     )]
     pub http_listen: SocketAddr,
 
-    /// Folder for priors, key summaries and donors. One server at a time may use it, and nobody else
-    /// may write into it: its large files are mapped.
+    /// Folder for priors, key summaries and donors. One server at a time may use it, and nobody
+    /// else may write into it: its large files are mapped.
     #[arg(
         long,
         env = "KVATLAS_DATA_DIR",
@@ -145,8 +145,8 @@ pub struct ServeArgs {
     )]
     pub prior_bytes_max: u64,
 
-    /// Largest file that a key summary is made from, in bytes. While it comes in it lies in the data
-    /// folder, two files at a time.
+    /// Largest file that a key summary is made from, in bytes. While it comes in it lies in the
+    /// data folder, two files at a time.
     #[arg(
         long,
         env = "KVATLAS_SUMMARY_BYTES_MAX",

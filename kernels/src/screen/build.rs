@@ -9,8 +9,8 @@ use crate::score::{Elements, Table};
 
 /// First pass: what the channels (columns) look like over all rows.
 ///
-/// A row weighs one over the square of its typical size: its own scale takes its size out of it, so a
-/// few huge rows shall not make the channels of all others coarse.
+/// A row weighs one over the square of its typical size: its own scale takes its size out of it, so
+/// a few huge rows shall not make the channels of all others coarse.
 #[derive(Clone, Debug)]
 pub struct ChannelStatistics {
     first: Vec<f32>,
@@ -289,7 +289,8 @@ vectorized! {
         const WHOLE: f64 = (1_u64 << 32) as f64;
         // Between -1/2 and 1/2, so that the nearest integer is what the floor is with a fraction.
         let shift = |bits: u32| (f64::from(bits) + 0.5) / WHOLE - 0.5;
-        for (group, (ratios, codes)) in (0..).zip(ratios.chunks(GROUP).zip(codes.chunks_mut(GROUP))) {
+        let groups = ratios.chunks(GROUP).zip(codes.chunks_mut(GROUP));
+        for (group, (ratios, codes)) in (0..).zip(groups) {
             let bits = dither.group(group);
             for ((code, &ratio), &bits) in codes.iter_mut().zip(ratios).zip(bits.as_flattened()) {
                 let number = ratio * inverse + shift(bits) + f64::from(CODE_ZERO);

@@ -2,16 +2,17 @@
 //!
 //! # The copy
 //! Channel (column) `d` has a centre `m_d` and a scale `s_d`, about its mean and standard deviation
-//! over the blocks; block `b` has a scale `w_b`. An element's ratio `y = (K[b,d] - m_d) / (w_b s_d)`
-//! becomes the code `c = floor(y + u)` with `u` uniform in [0, 1): one of the two integers beside
-//! `y`, chosen so that `E[c] = y`. This is dithered rounding. The errors `y - c` are independent of
-//! each other, each has mean zero and lies in an interval of width 1, and that is all that is used
-//! of them. `w_b` makes the block's largest ratio 126, so that codes stay within a byte.
+//! over the blocks; block `b` has a scale `w_b`. An element's ratio `y = (K[b,d] - m_d) / (w_b
+//! s_d)` becomes the code `c = floor(y + u)` with `u` uniform in [0, 1): one of the two integers
+//! beside `y`, chosen so that `E[c] = y`. This is dithered rounding. The errors `y - c` are
+//! independent of each other, each has mean zero and lies in an interval of width 1, and that is
+//! all that is used of them. `w_b` makes the block's largest ratio 126, so that codes stay within a
+//! byte.
 //!
 //! # The bound
 //! A query's score is `q.K_b = q.m + w_b sum q_d s_d y_d`. The channels' scales go into the query,
-//! which becomes multiples of a step, `q_d s_d = h Q_d + r_d` with `|Q_d| <= 127 * 2^16`. The screen
-//! computes `S_b = q.m + w_b h sum Q_d c_d`, the sum in exact integers, and is off by
+//! which becomes multiples of a step, `q_d s_d = h Q_d + r_d` with `|Q_d| <= 127 * 2^16`. The
+//! screen computes `S_b = q.m + w_b h sum Q_d c_d`, the sum in exact integers, and is off by
 //! ```text
 //! q.K_b - S_b = w_b (sum r_d y_d + h sum Q_d (y_d - c_d))
 //! ```
@@ -36,13 +37,13 @@
 //! # What can fail
 //! Only a block that belongs in the answer can be missed, and only if its score exceeds its upper
 //! end. So an answer is wrong with probability `k p` at most, however many blocks there are: with
-//! 16 blocks at 1e-9, once in 62 million queries. The errors' true spread is about 0.41 a code where
-//! Hoeffding must assume 0.5, so in truth it is far less.
+//! 16 blocks at 1e-9, once in 62 million queries. The errors' true spread is about 0.41 a code
+//! where Hoeffding must assume 0.5, so in truth it is far less.
 //!
 //! The probability is over the dither, for a table and a query made without knowing it. Whoever
 //! knows the errors can align a query with them (`q_d s_d` with the signs of `y_d - c_d`), and its
-//! score is then off by a multiple of the width instead of its root. That is why rounding to nearest
-//! will not do, whose errors anybody can work out who has the table; why the seed must be
+//! score is then off by a multiple of the width instead of its root. That is why rounding to
+//! nearest will not do, whose errors anybody can work out who has the table; why the seed must be
 //! unpredictable and be forgotten; and why codes are shown to nobody. Answers tell nothing of the
 //! dither, being those of the full pass: a query may depend on earlier answers. How many blocks
 //! survived does tell something, so give it to whoever runs the service, not to who makes queries.
@@ -51,10 +52,11 @@
 //! - A bound for the worst case: `w_b sum |q_d| s_d / 2` or more, beyond the spread of the scores.
 //! - Intervals with two ends, compared with each other: twice as many survivors, and every block of
 //!   the table can fail. A threshold of exact scores costs `k` rows.
-//! - The largest distance as a channel's scale: one outlier makes its channel coarse for all blocks.
-//!   With the standard deviation it makes its own block coarse instead, unless it is beyond reason.
-//! - Two digits of a query instead of three: with outlier channels the first error above is as large
-//!   as the second. The third costs nothing that waiting for memory does not hide.
+//! - The largest distance as a channel's scale: one outlier makes its channel coarse for all
+//!   blocks. With the standard deviation it makes its own block coarse instead, unless it is beyond
+//!   reason.
+//! - Two digits of a query instead of three: with outlier channels the first error above is as
+//!   large as the second. The third costs nothing that waiting for memory does not hide.
 //! - Products in f32: their rounding would have to be bounded too, and depends on the instructions.
 
 mod best;

@@ -151,7 +151,8 @@ vectorized! {
         let centres = channels.centres.as_chunks::<LANES>();
         let scales = channels.scales.as_chunks::<LANES>();
         let channels = centres.0.iter().zip(scales.0);
-        for ((values, integers), (centres, scales)) in whole.iter().zip(whole_integers).zip(channels) {
+        let columns = whole.iter().zip(whole_integers).zip(channels);
+        for ((values, integers), (centres, scales)) in columns {
             *integers = sums.add_columns(values, centres, scales, step);
         }
         let [rest, centres, scales] = [rest, centres.1, scales.1].map(padded);

@@ -1,3 +1,6 @@
+//! The bound against what it bounds, and answers against the full pass, also with what breaks
+//! others.
+
 use std::iter::once;
 
 use half::f16;

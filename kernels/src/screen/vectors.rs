@@ -6,7 +6,9 @@
 macro_rules! vectorized {
     (
         $(#[$attribute:meta])*
-        $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
+        $visibility:vis fn $name:ident(
+            $($argument:ident: $type:ty),* $(,)?
+        ) $(-> $result:ty)? $body:block
     ) => {
         $(#[$attribute])*
         #[cfg_attr(

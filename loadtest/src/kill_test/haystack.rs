@@ -35,8 +35,8 @@ pub struct Assumptions {
     pub outlier_mean: f32,
     /// Share of a key's variance that the tokens of a block have in common.
     pub topic_share: f32,
-    /// Topics spread nearly as Student's t with so many degrees of freedom, all heads of a block alike: a
-    /// few blocks stand out for every query.
+    /// Topics spread nearly as Student's t with so many degrees of freedom, all heads of a block
+    /// alike: a few blocks stand out for every query.
     pub topic_tail: u32,
     /// Share of a query head's variance that its group has in common.
     pub group_share: f32,

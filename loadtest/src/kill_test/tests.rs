@@ -1,3 +1,5 @@
+//! The keys are what they are said to be, and selections find what they should.
+
 use super::*;
 
 fn run_small(assumptions: &Assumptions, seeds: usize, sweep: &[Strength]) -> VariantReport {

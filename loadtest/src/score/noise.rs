@@ -15,7 +15,8 @@ pub fn normal(random: &mut Random) -> f32 {
 /// 64 random bits. Ten times as fast as [`normal`].
 pub const fn rough_normal(random: &mut Random) -> f32 {
     const PART: u64 = 0xFFFF;
-    // Of four uniform whole numbers below 2^16: the mean, and one over the deviation, 2^16 / sqrt 3.
+    // Of four uniform whole numbers below 2^16: the mean, and one over the deviation, 2^16 / sqrt
+    // 3.
     const MEAN: f32 = 2.0 * 65_535.0;
     const INVERSE_DEVIATION: f32 = 1.732_050_8 / 65_536.0;
     let bits = random.bits();

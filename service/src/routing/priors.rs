@@ -111,8 +111,8 @@ pub enum PutError {
 /// A prefix's prior and key summary may differ by one block, the tail that one of them drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "blocks: the prefix_hash's key summary has {summary} and a prior of it {prior}; they may differ \
-     by one"
+    "blocks: the prefix_hash's key summary has {summary} and a prior of it {prior}; they may \
+     differ by one"
 )]
 pub struct BlocksDiffer {
     pub summary: u32,

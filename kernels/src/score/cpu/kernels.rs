@@ -37,7 +37,9 @@ macro_rules! kernels {
         }
 
         $(#[$feature])*
-        pub(super) fn pool(scores: &[$crate::score::cpu::panels::Panel]) -> $crate::score::cpu::panels::Panel {
+        pub(super) fn pool(
+            scores: &[$crate::score::cpu::panels::Panel],
+        ) -> $crate::score::cpu::panels::Panel {
             $crate::score::cpu::panels::pool(scores)
         }
 

@@ -102,10 +102,10 @@ pub(super) fn rows_in_a_task(bytes: usize) -> usize {
 /// Each product takes part in at most `TILE / CHAINS_MIN` roundings of its chain, one of its own
 /// where multiplication and addition are not fused, `CHAIN_SUMS_MAX` when chains are added, and one
 /// when the answer is made f32 again: `n` roundings, each by a factor within `1 +- u`, `u = 2^-24`.
-/// So much for f32: at most `g = n u / (1 - n u)` times the sum of `|q_i k_i|` (Higham, Accuracy and
-/// Stability of Numerical Algorithms, 2nd edition, lemma 3.1). The f64 sums of tiles add at most one
-/// rounding a column, and the terms that multiply both; `width 2^-52` holds them. The sum of
-/// `|q_i k_i|` is at most `|q| |k|` (Cauchy and Schwarz).
+/// So much for f32: at most `g = n u / (1 - n u)` times the sum of `|q_i k_i|` (Higham, Accuracy
+/// and Stability of Numerical Algorithms, 2nd edition, lemma 3.1). The f64 sums of tiles add at
+/// most one rounding a column, and the terms that multiply both; `width 2^-52` holds them. The sum
+/// of `|q_i k_i|` is at most `|q| |k|` (Cauchy and Schwarz).
 #[must_use]
 pub fn row_dot_error(width: usize) -> f64 {
     let roundings = count(TILE / CHAINS_MIN + 1 + CHAIN_SUMS_MAX + 1);

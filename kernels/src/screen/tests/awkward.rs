@@ -1,3 +1,5 @@
+//! Tables and queries that are hard to screen: huge, tiny, constant, equal, out of proportion.
+
 use super::*;
 
 #[derive(Clone, Copy, Debug)]
