@@ -193,12 +193,12 @@ fn the_callers_number_of_blocks_may_differ_by_one() {
     refused(
         ask("top-k", 2, 6, Some(&prior)),
         "total_blocks",
-        "4 blocks, give or take one; got 6",
+        "4 blocks are known, give or take one; got 6",
     );
     refused(
         ask("recency", 2, 2, Some(&prior)),
         "total_blocks",
-        "4 blocks, give or take one; got 2",
+        "4 blocks are known, give or take one; got 2",
     );
     let lists = listed(Some(258), &[&[10, 257]], &[257, 3, 4]);
     check(
