@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
-use kvatlas_kernels::cuda::DeviceChoice;
+use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 
 use crate::{donors::gate::Gates, routing::query};
 
@@ -329,10 +329,11 @@ pub struct GateArgs {
     pub exact_prefix_skip_ratio: f32,
 }
 
-/// More threads than any processor's memory can feed.
-pub const SCORE_THREADS_MAX: u32 = 256;
+/// As many as the kernels start at most.
+const SCORE_THREADS_MAX: u32 = 256;
+const _: () = assert!(SCORE_THREADS_MAX as usize == THREADS_MAX);
 /// The queue's places are there from the start, some hundred bytes each.
-pub const SCORE_QUEUE_DEPTH_LIMIT: u32 = 1 << 16;
+const SCORE_QUEUE_DEPTH_LIMIT: u32 = 1 << 16;
 
 /// How requests are scored online.
 #[derive(Debug, Clone, Copy, Args)]

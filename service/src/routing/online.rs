@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::encoder::{Encoder, EncoderError, registry::Encoders};
+use super::encoder::{EncoderError, registry::Encoders};
 use super::manifest::{
     Manifest, ManifestError, ManifestQuery, OnlineSource, Reason, Request, get_manifest,
 };
@@ -249,12 +249,12 @@ fn source(
             start_position,
             mean_of_last,
         } = tokens;
-        let registered = sources.encoders.get(&encoder);
-        registered.ok_or(ManifestError::EncoderMissing)?;
-        let encoder: Arc<Encoder> = sources
-            .encoders
-            .find(&encoder)
-            .ok_or(ManifestError::EncoderBroken)?;
+        let encoders = sources.encoders;
+        let found = encoders.find(&encoder);
+        let encoder = found.ok_or_else(|| match encoders.get(&encoder) {
+            Some(_) => ManifestError::EncoderBroken,
+            None => ManifestError::EncoderMissing,
+        })?;
         return Ok(Some(QuerySource::Tokens {
             encoder,
             tokens,
