@@ -43,6 +43,8 @@ pub struct FindDonor {
     pub text: String,
     /// Also list the best spans over up to this many donors, at most 8.
     pub segment_donors_max: u32,
+    /// List up to this many neighbours by vocabulary or meaning on a miss, at most 5.
+    pub neighbours_max: u32,
 }
 
 /// What came of a look-up. There is no error: an engine that cannot be helped computes.
@@ -98,6 +100,10 @@ pub struct Answered {
     pub rejected: Vec<v1::RejectedCandidate>,
     /// With `segment_donors_max`.
     pub segments: Vec<v1::SegmentSpan>,
+    /// With `neighbours_max`, on a miss: donors near in vocabulary or meaning, nearest first.
+    pub neighbours: Vec<v1::Neighbour>,
+    pub sketch_search: v1::NeighbourSearch,
+    pub text_search: v1::NeighbourSearch,
     /// The remembered answer to an earlier look-up under the same request id.
     pub repeated: bool,
 }
@@ -177,6 +183,7 @@ impl FindDonor {
             lease_ttl_ms: 0,
             text: String::new(),
             segment_donors_max: 0,
+            neighbours_max: 0,
         }
     }
 
@@ -209,6 +216,7 @@ impl FindDonor {
             lease_ttl_ms: self.lease_ttl_ms,
             text: self.text.clone(),
             segment_donors_max: self.segment_donors_max,
+            neighbours_max: self.neighbours_max,
         }
     }
 }

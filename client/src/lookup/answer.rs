@@ -48,10 +48,13 @@ fn miss(wire: v1::FindDonorResponse) -> Result<Lookup, Lie> {
 fn answered(wire: v1::FindDonorResponse) -> Answered {
     Answered {
         mode: wire.mode(),
+        sketch_search: wire.sketch_search(),
+        text_search: wire.text_search(),
         namespace_id: wire.namespace_id,
         timings: wire.timings.unwrap_or_default(),
         rejected: wire.rejected,
         segments: wire.segments,
+        neighbours: wire.neighbours,
         repeated: wire.repeated_answer,
     }
 }

@@ -162,6 +162,7 @@ fn common_json(answered: &Answered) -> Value {
         align_us,
         gate_us,
         total_us,
+        neighbours_us,
     } = answered.timings;
     let rejected = answered.rejected.iter().map(|candidate| {
         json!({
@@ -191,6 +192,7 @@ fn common_json(answered: &Answered) -> Value {
             "align_us": align_us,
             "gate_us": gate_us,
             "total_us": total_us,
+            "neighbours_us": neighbours_us,
         },
         "rejected": rejected.collect::<Vec<_>>(),
         "segments": segments.collect::<Vec<_>>(),

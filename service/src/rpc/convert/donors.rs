@@ -62,6 +62,7 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         // Kept for look-ups by meaning; without a model there is nothing to read it.
         text: _,
         segment_donors_max,
+        neighbours_max: _,
     } = request;
     let prompt = tokens(prompt)?;
     if exact_prefix_tokens as usize > prompt.len() {
@@ -299,10 +300,14 @@ pub fn answer(answer: &Answer, now_ms: u64, decode_ns: u64) -> v1::FindDonorResp
             align_us: micros(timings.align_ns),
             gate_us: micros(timings.gate_ns),
             total_us: micros(timings.total_ns),
+            neighbours_us: 0.0,
         }),
         rejected: answer.rejected.iter().map(rejected).collect(),
         segments: Vec::new(),
         repeated_answer: answer.repeated,
+        neighbours: Vec::new(),
+        sketch_search: v1::NeighbourSearch::Disabled.into(),
+        text_search: v1::NeighbourSearch::Disabled.into(),
     }
 }
 
@@ -474,7 +479,8 @@ fn donor_match(found: &FoundDonor) -> v1::DonorMatch {
         captured_tokens: donor.captured_tokens,
         quality: Some(v1::QualitySignals {
             facts_differ: false,
-            discovery: v1::quality_signals::Discovery::Seeds.into(),
+            facts_compared: false,
+            discovery: v1::Discovery::Seeds.into(),
         }),
     }
 }
