@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use super::{
     align::Span,
+    answer::{
+        Answer, Discovery, FoundDonor, LeaseRefusal, Outcome, Rejected, Timings, VectorSearch,
+    },
     catalog::{Catalog, Donor, Shard, ShardDonors},
     gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
     namespace::NamespaceId,
@@ -51,86 +54,6 @@ impl std::fmt::Debug for Finder<'_> {
         out.debug_struct("Finder")
             .field("now_ms", &self.now_ms)
             .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Prefix,
-    Spans,
-    Miss,
-}
-
-/// Why an answer that is not a miss carries no lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseRefusal {
-    DiscoveryOnly,
-    StoreNotReadable,
-    SpansNotAccepted,
-    HolderMissing,
-}
-
-#[derive(Debug, Clone)]
-pub struct Answer {
-    pub outcome: Outcome,
-    /// On a miss, and on spans.
-    pub reason: Option<FallbackReason>,
-    /// In numbers, never content.
-    pub detail: String,
-    pub found: Option<FoundDonor>,
-    pub lease: Option<Grant>,
-    pub lease_refusal: Option<LeaseRefusal>,
-    pub namespace: Option<NamespaceId>,
-    pub mode: Mode,
-    pub timings: Timings,
-    pub rejected: Vec<Rejected>,
-    /// This is what was answered before.
-    pub repeated: bool,
-}
-
-#[derive(Debug, Clone)]
-pub struct FoundDonor {
-    pub donor: Arc<Donor>,
-    pub worth: Worth,
-    pub tier: Tier,
-    /// In target order, with the tier of each.
-    pub spans: Vec<(Span, Tier)>,
-}
-
-/// A candidate that was verified and not nominated.
-#[derive(Debug, Clone)]
-pub struct Rejected {
-    pub donor: Arc<Donor>,
-    pub reason: FallbackReason,
-    pub detail: String,
-    pub worth: Worth,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Timings {
-    pub seeds_ns: u64,
-    pub align_ns: u64,
-    pub gate_ns: u64,
-    pub total_ns: u64,
-}
-
-impl Answer {
-    /// A miss, before or instead of a search.
-    #[must_use]
-    pub fn miss(reason: FallbackReason, detail: impl Into<String>, mode: Mode) -> Answer {
-        Answer {
-            outcome: Outcome::Miss,
-            reason: Some(reason),
-            detail: detail.into(),
-            found: None,
-            lease: None,
-            lease_refusal: None,
-            namespace: None,
-            mode,
-            timings: Timings::default(),
-            rejected: Vec::new(),
-            repeated: false,
-        }
     }
 }
 
@@ -279,6 +202,7 @@ impl Finder<'_> {
             seeds_ns: found.seeds_ns,
             align_ns: found.align_ns,
             gate_ns: gate_ended.saturating_sub(gate_started),
+            neighbours_ns: 0,
             total_ns: 0,
         };
         answer
@@ -345,6 +269,8 @@ impl Finder<'_> {
                 worth,
                 tier,
                 spans,
+                discovery: Discovery::Seeds,
+                facts_differ: None,
             }),
             lease: lease.ok(),
             lease_refusal: lease.err(),
@@ -352,6 +278,10 @@ impl Finder<'_> {
             mode,
             timings: Timings::default(),
             rejected,
+            segments: Vec::new(),
+            neighbours: Vec::new(),
+            sketch_search: VectorSearch::NotNeeded,
+            text_search: VectorSearch::NotNeeded,
             repeated: false,
         }
     }

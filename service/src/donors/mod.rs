@@ -1,6 +1,7 @@
 //! Donor discovery: whose cached prompt can a new one borrow from?
 
 pub mod align;
+pub mod answer;
 pub mod catalog;
 mod evict;
 pub mod find;

@@ -24,7 +24,8 @@ use super::{
     status,
 };
 use crate::donors::{
-    find::{Answer, FindQuery, Finder},
+    answer::Answer,
+    find::{FindQuery, Finder},
     owners::Announced,
     vocabulary::FallbackReason,
     writes::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
@@ -263,7 +264,7 @@ async fn find(
         find_now(core, &lookup, deadline)
     };
     record(core, &answer);
-    Ok(convert::donors::answer(
+    Ok(convert::answers::answer(
         &answer,
         core.clock.now_ms(),
         decode_ns,
