@@ -7,7 +7,7 @@ use super::{
     catalog::Donor,
     gate::Worth,
     namespace::NamespaceId,
-    vocabulary::{FallbackReason, Mode, Tier},
+    vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
 use crate::leases::Grant;
 
@@ -25,32 +25,6 @@ pub enum LeaseRefusal {
     StoreNotReadable,
     SpansNotAccepted,
     HolderMissing,
-}
-
-/// What became of a look-up by vectors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VectorSearch {
-    /// The seeds alone satisfied the gates, or nothing was searched at all.
-    NotNeeded,
-    Done,
-    /// The operator has not enabled it.
-    Disabled,
-    NoText,
-    /// No donor of the namespace has a vector yet.
-    NothingIndexed,
-    /// Not done by the deadline.
-    Late,
-    /// Too many wait for it already.
-    Busy,
-    Failed,
-}
-
-/// How a donor was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Discovery {
-    Seeds,
-    Sketch,
-    Text,
 }
 
 #[derive(Debug, Clone)]

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use super::{
     align::Span,
-    answer::{
-        Answer, Discovery, FoundDonor, LeaseRefusal, Outcome, Rejected, Timings, VectorSearch,
-    },
+    answer::{Answer, FoundDonor, LeaseRefusal, Outcome, Rejected, Timings},
     catalog::{Catalog, Donor, Shard, ShardDonors},
     gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
     namespace::NamespaceId,
     repeats::{RepeatKey, Repeats},
     search::{Aligned, Scratch, Target},
-    vocabulary::{FallbackReason, Mode, Tier},
+    vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
 use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms};
 

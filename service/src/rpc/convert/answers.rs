@@ -5,12 +5,9 @@ use kvatlas_proto::v1;
 use super::{donors::mode_to_wire, leases};
 use crate::donors::{
     align::Span,
-    answer::{
-        Answer, Discovery, FoundDonor, LeaseRefusal, Neighbour, Outcome, Rejected, Segment,
-        VectorSearch,
-    },
+    answer::{Answer, FoundDonor, LeaseRefusal, Neighbour, Outcome, Rejected, Segment},
     owners::Owner,
-    vocabulary::{FallbackReason, Medium, Tier},
+    vocabulary::{Discovery, FallbackReason, Medium, Tier, VectorSearch},
 };
 
 #[must_use]
