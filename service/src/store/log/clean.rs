@@ -15,6 +15,9 @@ const CLEANED_BYTES_MIN: usize = 256 << 10;
 const CLEANED_BYTES_MAX: usize = 8 << 20;
 /// Where cleaning stands once a segment has been looked through.
 const CLEANED_ALL: u32 = u32::MAX;
+/// How cleaning goes on after damage.
+const CLEANED_STEP: u32 = 8;
+const _: () = assert!(CLEANED_STEP as usize == frame::ALIGNMENT);
 /// Files that one call removes.
 const REMOVED_MAX: usize = 4;
 
@@ -47,7 +50,7 @@ impl Log {
             let read = oldest.read_at(at, &mut head)?;
             let Some(header) = frame::header(&head[..read], oldest.seed, at) else {
                 // The end, or damage, which the start has counted or the next one will.
-                let next = at.checked_add(frame::ALIGNMENT as u32);
+                let next = at.checked_add(CLEANED_STEP);
                 let next = next.filter(|_| read > 0);
                 self.cleaned = next.unwrap_or(CLEANED_ALL);
                 continue;

@@ -21,7 +21,7 @@ pub use self::clean::Moved;
 pub use self::frame::Kind;
 use self::frame::{Content, Spot};
 use self::replay::Newest;
-pub use self::replay::{LogReport, Replayed};
+pub use self::replay::{Decode, LogReport, Replayed};
 use self::segment::Segment;
 pub use self::segment::{LogReader, LogRecord};
 use super::blob::sync_folder;
@@ -115,6 +115,8 @@ pub struct Log {
     cleaned: u32,
     /// What was copied since the last commit.
     moving: Vec<Moved>,
+    /// A part of the batch is lost: the whole is to fail.
+    is_broken: bool,
     /// What holds for each key, from opening to [`Self::replay`].
     newest: Option<HashMap<u64, Newest>>,
     /// Set for good by a failed sync: the kernel may have dropped what it could not write.
@@ -174,6 +176,7 @@ impl Log {
     pub fn commit(&mut self) -> Result<(), StoreError> {
         let bytes = self.waiting.len();
         let outcome = self.write();
+        self.is_broken = false;
         self.waiting.clear();
         match &outcome {
             // The limit of a segment is far below 2^32.
@@ -190,6 +193,11 @@ impl Log {
 
     fn write(&mut self) -> Result<(), StoreError> {
         self.check()?;
+        if self.is_broken {
+            return Err(StoreError::SyncFailed {
+                cause: "a part of the batch was not written".to_owned(),
+            });
+        }
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -234,8 +242,9 @@ impl Log {
         let used = self.durable as usize + self.waiting.len();
         let is_full = used > 0 && used + frame_bytes > self.segment_bytes_max;
         if is_full {
-            self.commit()?;
-            self.begin_segment()?;
+            let begun = self.commit().and_then(|()| self.begin_segment());
+            self.is_broken = begun.is_err();
+            begun?;
         }
         let used = self.durable as usize + self.waiting.len();
         let offset = u32::try_from(used).map_err(|_| StoreError::Exhausted { what: "offset" })?;

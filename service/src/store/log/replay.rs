@@ -15,6 +15,9 @@ use crate::store::error::{StoreError, io_error};
 /// Records read ahead of the one that takes them, for each thread.
 const READ_AHEAD_MAX: usize = 256;
 
+/// Makes something of the key and the payload of a record, and of its place.
+pub type Decode<'a, T> = dyn Fn(&[u8], &[u8], Place) -> Option<T> + Sync + 'a;
+
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LogReport {
@@ -126,6 +129,7 @@ impl Log {
             last_commit_bytes: 0,
             cleaned: 0,
             moving: Vec::new(),
+            is_broken: false,
             newest: Some(newest),
             failed,
         };
@@ -150,7 +154,7 @@ impl Log {
     pub fn replay<T: Send>(
         &mut self,
         threads: usize,
-        decode: &(dyn Fn(&[u8], &[u8], Place) -> Option<T> + Sync),
+        decode: &Decode<'_, T>,
         take: &mut dyn FnMut(T),
     ) -> Result<Replayed, StoreError> {
         let newest = self.newest.take().unwrap_or_default();
@@ -206,7 +210,7 @@ struct Reading<'a, T> {
     segments: &'a [Arc<Segment>],
     /// The next segment that nobody reads yet.
     next: AtomicUsize,
-    decode: &'a (dyn Fn(&[u8], &[u8], Place) -> Option<T> + Sync),
+    decode: &'a Decode<'a, T>,
 }
 
 impl<T> Reading<'_, T> {
