@@ -12,14 +12,17 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::{
     gate::Gates,
+    ids::Ids,
     index::{DonorIndex, Prepared},
+    names::Names,
     namespace::{Namespace, NamespaceId},
     owners::{Owner, Owners},
     record::Settings,
     search::Scratch,
+    slots::Slots,
     vocabulary::{Medium, Mode},
 };
-use crate::leases::Claim;
+use crate::{leases::Claim, store::log::PlaceCell};
 
 /// Most namespaces at a time.
 pub const NAMESPACES_MAX: usize = 10_000;
@@ -39,8 +42,13 @@ pub struct Donor {
     pub captured_tokens: u32,
     pub exact_tokens: u32,
     pub medium: Medium,
-    pub store_id: Box<str>,
+    /// Shared by all donors of the store.
+    pub store_id: Arc<str>,
     pub source_request_id: Box<str>,
+    /// Where its record lies in the log.
+    pub place: PlaceCell,
+    /// Whether that record has a text.
+    pub has_text: bool,
     /// What leases of it are counted on, and what makes them stale.
     pub claim: Arc<Claim>,
     /// When it was last hit, by [`Catalog::tick`].
@@ -70,9 +78,8 @@ pub struct Shard {
 #[derive(Debug, Default)]
 pub struct ShardDonors {
     pub index: DonorIndex,
-    slots: Vec<Option<Arc<Donor>>>,
-    free: Vec<u32>,
-    by_id: HashMap<Box<str>, u32>,
+    slots: Slots<Arc<Donor>>,
+    ids: Ids,
     tokens: u64,
 }
 
@@ -80,22 +87,23 @@ impl ShardDonors {
     /// The donor in a slot that the index returned.
     #[must_use]
     pub fn at(&self, slot: u32) -> Option<&Arc<Donor>> {
-        self.slots.get(usize::try_from(slot).ok()?)?.as_ref()
+        self.slots.get(slot)
     }
 
     #[must_use]
     pub fn by_id(&self, donor_id: &str) -> Option<&Arc<Donor>> {
-        self.at(*self.by_id.get(donor_id)?)
+        let has_id = |slot| self.at(slot).is_some_and(|donor| *donor.id == *donor_id);
+        self.at(self.ids.find(donor_id, has_id)?)
     }
 
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.ids.len()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.len() == 0
     }
 
     #[must_use]
@@ -104,30 +112,25 @@ impl ShardDonors {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Donor>> {
-        self.slots.iter().flatten()
+        self.slots.iter()
     }
 
     fn take(&mut self, donor_id: &str) -> Option<Arc<Donor>> {
-        let slot = self.by_id.remove(donor_id)?;
+        let slots = &self.slots;
+        let has_id = |slot| slots.get(slot).is_some_and(|donor| *donor.id == *donor_id);
+        let slot = self.ids.remove(donor_id, has_id)?;
         self.index.remove(slot);
-        self.free.push(slot);
-        let donor = self.slots.get_mut(slot as usize)?.take()?;
+        let donor = self.slots.take(slot)?;
         self.tokens -= u64::from(donor.captured_tokens);
         Some(donor)
     }
 
-    fn put(&mut self, donor: Arc<Donor>, prepared: &Prepared) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            // The capacity keeps donors far below 2^32.
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        self.index.insert(slot, prepared);
-        self.by_id.insert(donor.id.clone(), slot);
+    fn put(&mut self, donor: &Arc<Donor>, prepared: &Prepared) -> u32 {
         self.tokens += u64::from(donor.captured_tokens);
-        if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = Some(donor);
-        }
+        let slot = self.slots.put(Arc::clone(donor));
+        self.index.insert(slot, prepared);
+        self.ids.insert(&donor.id, slot);
+        slot
     }
 }
 
@@ -156,10 +159,18 @@ pub struct Defaults {
     pub gates: Gates,
 }
 
+/// Where a donor became searchable, and whose place it took.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) slot: u32,
+    pub(super) replaced: Option<Arc<Donor>>,
+}
+
 /// All shards, all owners, and the server's own settings.
 #[derive(Debug)]
 pub struct Catalog {
     pub owners: Owners,
+    pub(super) names: Names,
     pub epoch: u64,
     defaults: Defaults,
     settings: RwLock<Settings>,
@@ -175,6 +186,7 @@ impl Catalog {
     pub fn new(defaults: Defaults, epoch: u64) -> Catalog {
         Catalog {
             owners: Owners::default(),
+            names: Names::default(),
             epoch,
             defaults,
             settings: RwLock::default(),
@@ -283,18 +295,25 @@ impl Catalog {
     }
 
     /// Makes a donor searchable in the place of one of the same id, whose leases become stale.
-    pub(super) fn publish(&self, shard: &Shard, donor: Arc<Donor>, prepared: &Prepared) -> bool {
+    pub(super) fn publish(
+        &self,
+        shard: &Shard,
+        donor: &Arc<Donor>,
+        prepared: &Prepared,
+    ) -> Published {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
-        let replaced = {
+        let (slot, replaced) = {
             let mut donors = shard.donors.write();
             let replaced = donors.take(&donor.id);
-            donors.put(donor, prepared);
-            replaced
+            (donors.put(donor, prepared), replaced)
         };
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
-        replaced.inspect(|old| self.retire(old)).is_some()
+        if let Some(old) = &replaced {
+            self.retire(old);
+        }
+        Published { slot, replaced }
     }
 
     /// Takes a donor out of the search; its leases become stale.

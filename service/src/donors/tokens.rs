@@ -43,6 +43,30 @@ impl PackedTokens {
         }
     }
 
+    /// What [`Self::from_bytes`] reads back: a little-endian bit string, and the bits of a token.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bits of a token.
+    pub fn width(&self) -> u8 {
+        self.width
+    }
+
+    /// None where `bytes` is not as long as so many tokens of this width make it.
+    pub fn from_bytes(bytes: &[u8], length: usize, width: u8) -> Option<Self> {
+        let groups = length.div_ceil(GROUP);
+        let expected = groups
+            .checked_mul(usize::from(width))?
+            .checked_add(PADDING_BYTES)?;
+        let fits = (1..=32).contains(&width) && bytes.len() == expected;
+        fits.then(|| Self {
+            bytes: bytes.into(),
+            length,
+            width,
+        })
+    }
+
     pub fn len(&self) -> usize {
         self.length
     }

@@ -171,6 +171,7 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
         medium: self::medium(medium)?,
         store_id: store_id.into(),
         source_request_id: source_request_id.into(),
+        text: None,
         now_ms,
     })
 }
