@@ -8,6 +8,7 @@ pub mod gate;
 pub mod index;
 mod load;
 pub mod namespace;
+pub mod neighbours;
 pub mod owners;
 mod postings;
 pub mod record;
