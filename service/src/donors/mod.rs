@@ -12,6 +12,7 @@ pub mod index;
 mod load;
 mod names;
 pub mod namespace;
+pub mod neighbours;
 mod owned;
 pub mod owners;
 mod postings;
