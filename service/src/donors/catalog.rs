@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -16,6 +16,7 @@ use super::{
     index::{DonorIndex, Prepared},
     names::Names,
     namespace::{Namespace, NamespaceId},
+    neighbours::{Neighbours, Shape, indexer::Bell, pending::SlotSet},
     owners::{Owner, Owners},
     record::Settings,
     search::Scratch,
@@ -71,6 +72,13 @@ pub struct Shard {
     pub id: NamespaceId,
     pub namespace: Namespace,
     pub settings: RwLock<Settings>,
+    /// Sketches of the donors' tokens, made behind their registration.
+    pub sketches: Neighbours,
+    /// Embeddings of the donors' texts, once there are any.
+    pub embeddings: OnceLock<Neighbours>,
+    /// Slots whose sketch, or whose embeddings, are not up to date. Marked under `donors`' lock.
+    pub unsketched: Mutex<SlotSet>,
+    pub unembedded: Mutex<SlotSet>,
     donors: RwLock<ShardDonors>,
 }
 
@@ -115,14 +123,14 @@ impl ShardDonors {
         self.slots.iter()
     }
 
-    fn take(&mut self, donor_id: &str) -> Option<Arc<Donor>> {
+    fn take(&mut self, donor_id: &str) -> Option<(u32, Arc<Donor>)> {
         let slots = &self.slots;
         let has_id = |slot| slots.get(slot).is_some_and(|donor| *donor.id == *donor_id);
         let slot = self.ids.remove(donor_id, has_id)?;
         self.index.remove(slot);
         let donor = self.slots.take(slot)?;
         self.tokens -= u64::from(donor.captured_tokens);
-        Some(donor)
+        Some((slot, donor))
     }
 
     fn put(&mut self, donor: &Arc<Donor>, prepared: &Prepared) -> u32 {
@@ -141,7 +149,19 @@ impl Shard {
             id: namespace.id(),
             namespace,
             settings: RwLock::new(settings),
+            sketches: Neighbours::new(Shape::SKETCH),
+            embeddings: OnceLock::new(),
+            unsketched: Mutex::default(),
+            unembedded: Mutex::default(),
             donors: RwLock::default(),
+        }
+    }
+
+    // What is in the slot has changed, so that its vectors are to be made again.
+    fn mark(&self, slot: u32, donor: &Donor) {
+        self.unsketched.lock().insert(slot);
+        if donor.has_text {
+            self.unembedded.lock().insert(slot);
         }
     }
 
@@ -179,6 +199,9 @@ pub struct Catalog {
     tokens: AtomicU64,
     clock: AtomicU64,
     scratches: Mutex<Vec<Scratch>>,
+    /// Wake those who make vectors.
+    pub sketch_bell: Bell,
+    pub embedding_bell: Bell,
 }
 
 impl Catalog {
@@ -195,6 +218,8 @@ impl Catalog {
             tokens: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             scratches: Mutex::default(),
+            sketch_bell: Bell::default(),
+            embedding_bell: Bell::default(),
         }
     }
 
@@ -304,9 +329,15 @@ impl Catalog {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
         let (slot, replaced) = {
             let mut donors = shard.donors.write();
-            let replaced = donors.take(&donor.id);
-            (donors.put(donor, prepared), replaced)
+            let replaced = donors.take(&donor.id).map(|(slot, old)| {
+                shard.mark(slot, &old);
+                old
+            });
+            let slot = donors.put(donor, prepared);
+            shard.mark(slot, donor);
+            (slot, replaced)
         };
+        self.ring();
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
@@ -318,9 +349,20 @@ impl Catalog {
 
     /// Takes a donor out of the search; its leases become stale.
     pub(super) fn unpublish(&self, shard: &Shard, donor_id: &str) -> Option<Arc<Donor>> {
-        let donor = shard.donors.write().take(donor_id)?;
+        let donor = {
+            let mut donors = shard.donors.write();
+            let (slot, donor) = donors.take(donor_id)?;
+            shard.mark(slot, &donor);
+            donor
+        };
+        self.ring();
         self.retire(&donor);
         Some(donor)
+    }
+
+    fn ring(&self) {
+        self.sketch_bell.ring();
+        self.embedding_bell.ring();
     }
 
     fn retire(&self, donor: &Donor) {

@@ -17,7 +17,7 @@ use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms};
 /// Candidates that are compared token by token.
 const VERIFY_MAX: usize = 8;
 /// Rejected candidates that an explained answer lists.
-const REJECTED_MAX: usize = 8;
+pub(super) const REJECTED_MAX: usize = 8;
 
 /// A validated look-up.
 #[derive(Debug)]
@@ -400,7 +400,11 @@ impl Judged {
 }
 
 /// Judges each candidate that is still there.
-pub(super) fn judge_all(terms: &Terms, donors: &ShardDonors, candidates: Vec<Aligned>) -> Vec<Judged> {
+pub(super) fn judge_all(
+    terms: &Terms,
+    donors: &ShardDonors,
+    candidates: Vec<Aligned>,
+) -> Vec<Judged> {
     let judge_one = |candidate: Aligned| {
         let donor = Arc::clone(donors.at(candidate.slot)?);
         let evidence = Evidence {
@@ -457,10 +461,9 @@ fn segments(
     if query.segment_donors_max == 0 {
         return Vec::new();
     }
-    let cover =
-        donors
-            .index
-            .search_cover(target, candidates, query.segment_donors_max, scratch);
+    let cover = donors
+        .index
+        .search_cover(target, candidates, query.segment_donors_max, scratch);
     let segment = |(slot, span): (u32, Span)| {
         let donor = Arc::clone(donors.at(slot)?);
         let end = span.target_end() as usize;

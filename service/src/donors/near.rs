@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{
     answer::{Answer, Neighbour, Outcome},
     catalog::{Donor, Shard},
-    find::{FindQuery, Finder, is_own, judge_all, repeat_key, terms},
-    neighbours::{Near, Sketch, Vector},
+    find::{FindQuery, Finder, REJECTED_MAX, is_own, judge_all, repeat_key, terms},
+    neighbours::{Near, Vector, sketch::sketch},
     search::Target,
     vocabulary::{Discovery, Mode, VectorSearch},
 };
@@ -145,7 +145,19 @@ impl Finder<'_> {
 
 // None when the namespace has no vector of the kind.
 fn nearest(query: &FindQuery<'_>, shard: &Shard, vectors: Vectors<'_>) -> Option<Vec<Near>> {
-    todo!()
+    let kept = match vectors {
+        Vectors::Sketch => Some(&shard.sketches),
+        Vectors::Text(_) => shard.embeddings.get(),
+    };
+    let kept = kept.filter(|kept| !kept.is_empty())?;
+    match vectors {
+        Vectors::Sketch => {
+            let beyond = query.tokens.get(query.exact_prefix_tokens as usize..)?;
+            let sketch = sketch(beyond)?;
+            Some(kept.nearest(&sketch, NEAR_MAX))
+        }
+        Vectors::Text(segments) => Some(kept.nearest_donors(segments, NEAR_MAX)),
+    }
 }
 
 // Those by text come first: they are the stronger evidence. No donor is listed twice.

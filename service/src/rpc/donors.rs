@@ -3,7 +3,6 @@
 use std::{
     pin::Pin,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use kvatlas_proto::v1::{self, donors_server::Donors};
@@ -13,21 +12,13 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
-    clock::Deadline,
-    convert::{
-        self,
-        donors::{Lookup, Provenance},
-        leases as lease_wire,
-        namespace::LookupNamespace,
-    },
+    convert::{self, donors::Provenance, leases as lease_wire},
+    find::find,
     incoming::Incoming,
     status,
 };
 use crate::donors::{
-    answer::Answer,
-    find::{FindQuery, Finder},
     owners::Announced,
-    vocabulary::FallbackReason,
     writes::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
 };
 

@@ -8,11 +8,7 @@ use tonic::Status;
 use super::{
     Core,
     clock::Deadline,
-    convert::{
-        self,
-        donors::Lookup,
-        namespace::LookupNamespace,
-    },
+    convert::{self, donors::Lookup, namespace::LookupNamespace},
     near,
 };
 use crate::donors::{
@@ -58,7 +54,7 @@ pub(super) async fn find(
 async fn find_aside(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc<Answer> {
     core.metrics.lookups.deferred.inc();
     let lookup = Arc::new(lookup);
-    let work = |core: &Core, lookup: &Lookup| find_now(core, lookup, deadline);
+    let work = move |core: &Core, lookup: &Lookup| find_now(core, lookup, deadline);
     let answer = match near::on_worker(core, &core.finders, &lookup, deadline, work).await {
         Ok(answer) => answer,
         Err(failure) => {
@@ -88,7 +84,9 @@ fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
             ));
         }
     };
-    with_finder(core, deadline, |finder| finder.find(&query(lookup), namespace))
+    with_finder(core, deadline, |finder| {
+        finder.find(&query(lookup), namespace)
+    })
 }
 
 /// Runs one stage of a look-up with the parts of the server that it needs.

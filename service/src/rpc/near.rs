@@ -16,8 +16,10 @@ use super::{
 use crate::{
     donors::{
         answer::Answer,
+        catalog::Donor,
+        facts::facts_differ,
         near::Vectors,
-        text::{EmbedRefusal, Embedder, segments},
+        texts::DonorTexts,
         vocabulary::{FallbackReason, VectorSearch},
     },
     supervise::Workers,
@@ -32,7 +34,6 @@ pub struct NearParts {
     pub by_sketch: bool,
     /// Where donors' texts are read; absent when the operator has not enabled text.
     pub texts: Option<DonorTexts>,
-    pub embedder: Option<Embedder>,
 }
 
 /// Whether anything is left to do after the search by seeds.
@@ -52,9 +53,6 @@ pub(super) async fn second_stage(
     let mut answer = answer;
     if answer.wants_neighbours() {
         answer = by_sketch(core, &lookup, answer, deadline).await;
-    }
-    if answer.wants_neighbours() {
-        answer = by_text(core, &lookup, answer, deadline).await;
     }
     if compares_facts(core, &lookup, &answer) {
         answer = compare_facts(core, &lookup, answer, deadline).await;
@@ -89,35 +87,6 @@ async fn by_sketch(
     answer
 }
 
-async fn by_text(
-    core: &Arc<Core>,
-    lookup: &Arc<Lookup>,
-    mut answer: Arc<Answer>,
-    deadline: Deadline,
-) -> Arc<Answer> {
-    let end = match &core.near.embedder {
-        None => VectorSearch::Disabled,
-        Some(_) if lookup.text.is_empty() => VectorSearch::NoText,
-        Some(embedder) => match vectors(embedder, lookup, deadline).await {
-            Err(end) => end,
-            Ok(vectors) => {
-                let earlier = Arc::clone(&answer);
-                let work = move |core: &Core, lookup: &Lookup| {
-                    with_finder(core, deadline, |finder| {
-                        finder.find_near(&query(lookup), &earlier, Vectors::Text(&vectors))
-                    })
-                };
-                match on_worker(core, &core.near.threads, lookup, deadline, work).await {
-                    Ok(answer) => return answer,
-                    Err(failure) => failure.as_search(),
-                }
-            }
-        },
-    };
-    Arc::make_mut(&mut answer).text_search = end;
-    answer
-}
-
 fn compares_facts(core: &Core, lookup: &Lookup, answer: &Answer) -> bool {
     let any = answer.found.is_some() || !answer.neighbours.is_empty();
     any && !lookup.text.is_empty() && core.near.texts.is_some()
@@ -133,7 +102,7 @@ async fn compare_facts(
     let mut compared = Answer::clone(&answer);
     let work = move |core: &Core, lookup: &Lookup| {
         let differ = |donor: &Donor| {
-            let text = core.near.texts.as_ref()?.read(donor)?;
+            let text = core.near.texts.as_ref()?.of(donor)?;
             Some(facts_differ(&text, &lookup.text))
         };
         if let Some(found) = &mut compared.found {
@@ -167,9 +136,7 @@ impl WorkerFailure {
                 FallbackReason::ProviderTimeout,
                 "the deadline passed in the queue",
             ),
-            WorkerFailure::Stopping => {
-                (FallbackReason::ProviderError, "the server is stopping")
-            }
+            WorkerFailure::Stopping => (FallbackReason::ProviderError, "the server is stopping"),
         }
     }
 
@@ -197,7 +164,9 @@ pub(super) async fn on_worker(
             return;
         }
         if let Err(unwanted) = reply.send(work(&core, &lookup)) {
-            with_finder(&core, deadline, |finder| finder.take_back(&unwanted, &lookup.holder));
+            with_finder(&core, deadline, |finder| {
+                finder.take_back(&unwanted, &lookup.holder);
+            });
         }
     };
     threads.submit(job).map_err(|_| WorkerFailure::QueueFull)?;
