@@ -486,8 +486,8 @@ fn a_folder_of_a_newer_format_is_refused_and_not_touched() {
         matches!(
             error,
             StoreError::NewerFormat {
-                found: 2,
-                supported: 1,
+                found: 3,
+                supported: 2,
                 ..
             }
         ),
