@@ -32,7 +32,7 @@ use crate::store::{
 };
 
 /// Writes that one commit makes durable.
-const BATCH_MAX: usize = 512;
+const BATCH_MAX: usize = 1024;
 /// Tokens after which a batch is full: some MiB of records.
 const BATCH_TOKENS_MAX: usize = 4 << 20;
 /// Where the server's own settings lie in the store.
@@ -372,3 +372,6 @@ fn move_donor(catalog: &Catalog, moved: &Moved) -> bool {
 fn answer<T>(reply: Reply<T>, result: Result<T, WriteRefusal>) {
     let _gone = reply.send(result);
 }
+
+#[cfg(test)]
+mod tests;

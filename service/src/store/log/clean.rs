@@ -11,7 +11,6 @@ use crate::store::error::StoreError;
 
 /// Bytes of the oldest segment that one call looks through, for each byte that waits.
 const CLEANED_PER_WRITTEN: usize = 3;
-const CLEANED_BYTES_MIN: usize = 256 << 10;
 const CLEANED_BYTES_MAX: usize = 8 << 20;
 /// Where cleaning stands once a segment has been looked through.
 const CLEANED_ALL: u32 = u32::MAX;
@@ -41,7 +40,7 @@ impl Log {
             return Ok(());
         };
         let budget = (self.last_commit_bytes * CLEANED_PER_WRITTEN)
-            .clamp(CLEANED_BYTES_MIN, CLEANED_BYTES_MAX);
+            .clamp(self.sizes.cleaned_bytes_min, CLEANED_BYTES_MAX);
         let mut head = vec![0; HEADER_BYTES + KEY_BYTES_MAX];
         let mut looked = 0;
         while looked < budget && self.cleaned != CLEANED_ALL {
@@ -124,7 +123,7 @@ impl Log {
         let usage = self.usage();
         let dead_bytes = usage.bytes - usage.live_bytes;
         let number = *self.usage.first_key_value()?.0;
-        let is_worth_it = dead_bytes > usage.live_bytes + self.segment_bytes_max as u64;
+        let is_worth_it = dead_bytes > usage.live_bytes + self.sizes.segment_bytes_max as u64;
         let is_under_way = self.cleaned > 0;
         if number == self.current.number || !(is_worth_it || is_under_way) {
             return None;

@@ -269,8 +269,11 @@ mod tests {
         bytes
     }
 
-    /// Sequences and payloads of the records that are whole, and how often something was not.
-    fn read(bytes: &[u8]) -> (Vec<(u64, Vec<u8>)>, usize) {
+    /// Sequence and payload.
+    type Record = (u64, Vec<u8>);
+
+    /// The records that are whole, and how often something was not.
+    fn read(bytes: &[u8]) -> (Vec<Record>, usize) {
         let mut whole = Vec::new();
         let mut damaged = 0;
         for found in Walk::new(bytes, SEED) {
@@ -350,8 +353,8 @@ mod tests {
             at in any::<prop::sample::Index>(),
         ) {
             let mut bytes = segment(&three());
-            bytes.truncate(cut.index(bytes.len() + 1));
             let whole = read(&bytes).0;
+            bytes.truncate(cut.index(bytes.len() + 1));
             let at = at.index(bytes.len() + 1);
             let rest = bytes.split_off(at);
             bytes.extend(&noise);

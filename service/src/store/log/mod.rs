@@ -32,6 +32,8 @@ pub const SEGMENT_BYTES_MAX: usize = 64 << 20;
 /// Longest payload of a record: the longest prompt at 32 bits a token, and its text.
 pub const RECORD_BYTES_MAX: usize = 32 << 20;
 const KEY_BYTES_MAX: usize = super::KEY_BYTES_MAX;
+/// Bytes of the oldest segment that are looked through at a time, at least.
+const CLEANED_BYTES_MIN: usize = 256 << 10;
 
 /// Where a record lies. Good until the log moves it, which [`Moved`] tells.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -101,7 +103,7 @@ pub struct LogUsage {
 #[derive(Debug)]
 pub struct Log {
     folder: PathBuf,
-    segment_bytes_max: usize,
+    sizes: Sizes,
     reader: LogReader,
     /// The last segment, which is written to.
     current: Arc<Segment>,
@@ -122,6 +124,18 @@ pub struct Log {
     /// Set for good by a failed sync: the kernel may have dropped what it could not write.
     failed: Arc<AtomicBool>,
 }
+
+/// Smaller ones in tests.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    segment_bytes_max: usize,
+    cleaned_bytes_min: usize,
+}
+
+const SIZES: Sizes = Sizes {
+    segment_bytes_max: SEGMENT_BYTES_MAX,
+    cleaned_bytes_min: CLEANED_BYTES_MIN,
+};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
@@ -240,7 +254,7 @@ impl Log {
     fn room_for(&mut self, frame_bytes: usize) -> Result<Spot, StoreError> {
         self.check()?;
         let used = self.durable as usize + self.waiting.len();
-        let is_full = used > 0 && used + frame_bytes > self.segment_bytes_max;
+        let is_full = used > 0 && used + frame_bytes > self.sizes.segment_bytes_max;
         if is_full {
             let begun = self.commit().and_then(|()| self.begin_segment());
             self.is_broken = begun.is_err();

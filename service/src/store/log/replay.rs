@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::frame::{Found, Kind, Walk};
 use super::segment::{Segment, parse_name};
-use super::{Log, LogReader, Place, SEGMENT_BYTES_MAX, Usage};
+use super::{Log, LogReader, Place, SIZES, Sizes, Usage};
 use crate::store::blob::sync_folder;
 use crate::store::error::{StoreError, io_error};
 
@@ -60,13 +60,13 @@ impl Log {
     /// # Errors
     /// A failing disk.
     pub fn open(folder: &Path, failed: Arc<AtomicBool>) -> Result<(Log, LogReport), StoreError> {
-        Log::open_with(folder, failed, SEGMENT_BYTES_MAX)
+        Log::open_with(folder, failed, SIZES)
     }
 
     pub(super) fn open_with(
         folder: &Path,
         failed: Arc<AtomicBool>,
-        segment_bytes_max: usize,
+        sizes: Sizes,
     ) -> Result<(Log, LogReport), StoreError> {
         std::fs::create_dir_all(folder).map_err(io_error("create", folder))?;
         let mut segments = list(folder)?;
@@ -120,7 +120,7 @@ impl Log {
         *reader.segments.write() = segments;
         let log = Log {
             folder: folder.to_owned(),
-            segment_bytes_max,
+            sizes,
             reader,
             current,
             durable,
