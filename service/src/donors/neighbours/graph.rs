@@ -17,12 +17,17 @@ use super::{
     vector::{Vector, cosine},
 };
 
-/// Neighbours of a vector in the upper layers; in the lowest, twice as many.
-const CONNECTIVITY: usize = 12;
+/// Neighbours of a vector in the upper layers; in the lowest, twice as many. The most for which a
+/// vertex still takes 192 bytes.
+const CONNECTIVITY: usize = 22;
 /// Candidates that are kept while a place for a new vector is looked for.
-const EXPANSION_ADD: usize = 96;
-/// Candidates that are kept while the nearest are looked for.
-const EXPANSION_SEARCH: usize = 160;
+const EXPANSION_ADD: usize = 128;
+/// Candidates that are kept while the nearest are looked for. Measured on 50,000 sketches of real
+/// passages, with queries of which every twelfth token was replaced (and, of which moreover half
+/// the passages were new and all words shuffled), recall@10 was with 16 neighbours a vector 0.92
+/// (0.74) at 128 candidates, 0.98 (0.88) at 300 and 0.99 (0.93) at 450; with 24 neighbours and 200
+/// candidates for an add 0.96 (0.86), 0.99 (0.95) and 1.00 (0.98).
+const EXPANSION_SEARCH: usize = 448;
 /// Searches at a time; further ones wait.
 pub(super) const SEARCHES_MAX: usize = 16;
 /// Places that a new graph has; it doubles them when they are full.

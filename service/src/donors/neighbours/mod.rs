@@ -458,3 +458,6 @@ fn mean_of_best(segments: &[(&Vector, f32)], own: &[Vector]) -> f32 {
         .sum();
     sum / total
 }
+
+#[cfg(test)]
+mod tests;
