@@ -1,10 +1,11 @@
 //! Recall, latency and memory of neighbours by token sketch, by number of donors.
 //!
 //! `cargo bench -p kvatlas --bench neighbours -- [donors] [queries] [passages file]
-//! [replacements]`. Passages are generated from a seed; or they are the token lists of a gzipped
+//! [replacements] [most by scan]`. Passages are generated from a seed; or they are the token lists of a gzipped
 //! JSONL file. With a fourth argument, so many donors are then replaced by others (the number of
 //! donors: all of them), and everything is measured again.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -27,6 +28,7 @@ const VOCABULARY: u64 = 151_936;
 const PASSAGES_PER_DONOR: usize = 8;
 const WANTED: usize = 10;
 
+type Make = fn(&Pool, &mut Random, u64) -> Vec<u32>;
 type Bench = Result<(), Box<dyn std::error::Error>>;
 
 fn main() -> Bench {
@@ -42,8 +44,12 @@ fn main() -> Bench {
     let (donors, queries) = (number(0, 10_000)?, number(1, 500)?);
     let pool = Pool::new(donors, arguments.get(2).map(String::as_str))?;
     let replaced = number(3, 0)?;
+    let exact_max = number(4, Thresholds::default().exact_max)?;
 
-    let mut world = World::new();
+    let mut world = World::new(Thresholds {
+        exact_max,
+        graph_min: exact_max / 2,
+    });
     let before = resident_bytes();
     world.fill(&pool, 0..donors, 0)?;
     world.measure("filled", &pool, queries, before)?;
@@ -62,9 +68,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(thresholds: Thresholds) -> World {
         World {
-            neighbours: Neighbours::with_thresholds(Shape::SKETCH, thresholds()),
+            neighbours: Neighbours::with_thresholds(Shape::SKETCH, thresholds),
             rows: Vec::new(),
             seeds: Vec::new(),
         }
@@ -101,12 +107,25 @@ impl World {
     }
 
     fn measure(&self, name: &str, pool: &Pool, queries: usize, before: usize) -> Bench {
+        let resident = resident_bytes().saturating_sub(before + self.rows.capacity());
+        writeln!(
+            std::io::stdout(),
+            "{name} {} | bytes a vector {:.0}, resident {:.0}",
+            self.neighbours.len(),
+            self.neighbours.memory_bytes() as f64 / self.seeds.len() as f64,
+            resident as f64 / self.seeds.len() as f64,
+        )?;
+        self.ask("replaced words", pool, queries, Pool::replaced)?;
+        self.ask("half new, shuffled, replaced", pool, queries, Pool::mixed)
+    }
+
+    fn ask(&self, name: &str, pool: &Pool, queries: usize, make: Make) -> Bench {
         let mut random = Random(77);
         let (mut sketch_us, mut search_us) = (Vec::new(), Vec::new());
         let (mut met, mut wanted, mut first, mut five) = (0, 0, 0, 0);
         for _ in 0..queries {
             let slot = random.below(self.seeds.len());
-            let tokens = pool.target(&mut random, self.seeds[slot]);
+            let tokens = make(pool, &mut random, self.seeds[slot]);
             let start = Instant::now();
             let query = sketch(&tokens).ok_or("a prompt without tokens")?;
             let ready = Instant::now();
@@ -124,17 +143,13 @@ impl World {
         let share = |count: usize| count as f64 * 100.0 / queries as f64;
         writeln!(
             std::io::stdout(),
-            "{name} {} | recall@{WANTED} {:.4} | right first {:.1} % in five {:.1} % | \
-             sketch us {} | search us {} | bytes a vector {:.0}, resident {:.0}",
-            self.neighbours.len(),
+            "  {name}: recall@{WANTED} {:.4} | right first {:.1} % in five {:.1} % | \
+             sketch us {} | search us {}",
             met as f64 / wanted as f64,
             share(first),
             share(five),
             percentiles(&mut sketch_us),
             percentiles(&mut search_us),
-            self.neighbours.memory_bytes() as f64 / self.seeds.len() as f64,
-            (resident_bytes().saturating_sub(before + self.rows.capacity())) as f64
-                / self.seeds.len() as f64,
         )?;
         Ok(())
     }
@@ -148,17 +163,6 @@ impl World {
         ranked.select_nth_unstable(last);
         ranked[..=last].iter().map(|&(_, slot)| slot).collect()
     }
-}
-
-fn thresholds() -> Thresholds {
-    let exact_max = std::env::var("EXACT_MAX")
-        .ok()
-        .and_then(|number| number.parse().ok());
-    let default = Thresholds::default();
-    exact_max.map_or(default, |exact_max| Thresholds {
-        exact_max,
-        graph_min: exact_max / 2,
-    })
 }
 
 /// Passages by number. Beyond the base ones they are images of those under another map of tokens.
@@ -198,9 +202,19 @@ impl Pool {
         )
     }
 
-    /// Half of a donor's passages with their words shuffled, half of them unseen, and every
-    /// twelfth token replaced: no run is long.
-    fn target(&self, random: &mut Random, seed: u64) -> Vec<u32> {
+    /// A donor's prompt with another wrapper, and every twelfth token replaced: no run is long.
+    fn replaced(&self, random: &mut Random, seed: u64) -> Vec<u32> {
+        let passages = self.draw(&mut Random(seed * 1_000 + 17));
+        let mut tokens = wrap(
+            random,
+            passages.into_iter().map(|passage| self.passage(passage)),
+        );
+        replace(random, &mut tokens);
+        tokens
+    }
+
+    /// As [`Pool::replaced`], but half of the passages are unseen, and the words of all shuffled.
+    fn mixed(&self, random: &mut Random, seed: u64) -> Vec<u32> {
         let mut passages = self.draw(&mut Random(seed * 1_000 + 17));
         for passage in passages.iter_mut().step_by(2) {
             *passage = self.count * 3 + random.below(1 << 30);
@@ -215,9 +229,7 @@ impl Pool {
             }
         }
         let mut tokens = wrap(random, texts);
-        for token in tokens.iter_mut().skip(11).step_by(12) {
-            *token = random.token();
-        }
+        replace(random, &mut tokens);
         tokens
     }
 
@@ -248,6 +260,12 @@ impl Pool {
             .iter()
             .map(map)
             .collect()
+    }
+}
+
+fn replace(random: &mut Random, tokens: &mut [u32]) {
+    for token in tokens.iter_mut().skip(11).step_by(12) {
+        *token = random.token();
     }
 }
 
