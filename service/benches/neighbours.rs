@@ -1,9 +1,9 @@
 //! Recall, latency and memory of neighbours by token sketch, by number of donors.
 //!
 //! `cargo bench -p kvatlas --bench neighbours -- [donors] [queries] [passages file]
-//! [replacements] [most by scan]`. Passages are generated from a seed; or they are the token lists of a gzipped
-//! JSONL file. With a fourth argument, so many donors are then replaced by others (the number of
-//! donors: all of them), and everything is measured again.
+//! [replacements] [most by scan]`. Passages are generated from a seed; or they are the token lists
+//! of a gzipped JSONL file. With a fourth argument, so many donors are then replaced by others (the
+//! number of donors: all of them), and everything is measured again.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
 #![expect(

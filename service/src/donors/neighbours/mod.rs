@@ -1,4 +1,4 @@
-//! Donors whose vectors lie near a prompt's: for what shares vocabulary or meaning, but no long run.
+//! Donors whose vectors lie near a prompt's: they share vocabulary or meaning, but no long run.
 
 mod exact;
 mod graph;

@@ -245,6 +245,13 @@ fn threads_find_only_what_was_there() {
         // A slot's sequences rise; up to `begun` may be found, from `ended` on those before not.
         let begun: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         let ended: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        // Some are never removed, so that there is always something to be found.
+        for number in SLOTS..SLOTS + 50 {
+            let slot = u32::try_from(number).unwrap();
+            neighbours
+                .update(slot, number, &[vector(number, 16)])
+                .unwrap();
+        }
         let is_over = AtomicBool::new(false);
         let search = || {
             let mut number = 0;
@@ -252,10 +259,14 @@ fn threads_find_only_what_was_there() {
                 number += 1;
                 let query = vector(number % 5_000, 16);
                 let before: Vec<u64> = ended.iter().map(|e| e.load(Ordering::Acquire)).collect();
-                for near in neighbours.nearest(&query, 10) {
+                let found = neighbours.nearest(&query, 10);
+                assert!(!found.is_empty(), "a search found nothing");
+                for near in found {
                     let slot = near.slot as usize;
-                    assert!(near.sequence > before[slot], "a removed donor");
-                    assert!(near.sequence <= begun[slot].load(Ordering::Acquire));
+                    if slot < before.len() {
+                        assert!(near.sequence > before[slot], "a removed donor");
+                        assert!(near.sequence <= begun[slot].load(Ordering::Acquire));
+                    }
                     let cosine = vector(near.sequence, 16).cosine(&query);
                     assert_eq!(near.score.to_bits(), cosine.to_bits());
                 }
@@ -267,7 +278,7 @@ fn threads_find_only_what_was_there() {
             }
             for round in 0..ROUNDS * 2 {
                 for slot in 0..SLOTS {
-                    let sequence = 1 + round * SLOTS + slot;
+                    let sequence = 1_000 * (round + 1) + slot;
                     let place = usize::try_from(slot).unwrap();
                     let key = u32::try_from(slot).unwrap();
                     begun[place].store(sequence, Ordering::Release);
@@ -289,7 +300,7 @@ fn threads_find_only_what_was_there() {
 /// Of a vector with noise on it, those that are nearest by a scan.
 fn recall(neighbours: &Neighbours, twin: &Twin, dimensions: usize) -> f64 {
     let (mut met, mut asked) = (0, 0);
-    for (&slot, (_, vectors)) in twin.iter().step_by(twin.len() / 50) {
+    for (&slot, (_, vectors)) in twin.iter().step_by(twin.len() / 30) {
         let noise = values(u64::from(slot) + 1_000_000, dimensions);
         let own = vectors[0].bytes().iter().zip(&noise);
         let query: Vec<f32> = own.map(|(&v, n)| f32::from(v) / 25.0 + n / 2.0).collect();
@@ -315,7 +326,7 @@ fn a_graph_finds_most_and_still_after_all_was_replaced() {
     let neighbours = Neighbours::with_thresholds(shape, GRAPH);
     let mut twin = Twin::new();
     for sequence in 0..2 {
-        for slot in 0..2_000 {
+        for slot in 0..1_200 {
             let own = vector(u64::from(slot) + sequence * 10_000_000, DIMENSIONS);
             neighbours
                 .update(slot, sequence, std::slice::from_ref(&own))
