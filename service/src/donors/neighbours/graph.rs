@@ -4,7 +4,8 @@
 //! takes it exclusively (so neither growth nor a removal runs beside a search, a free place is
 //! never seen half filled, and no key is added twice), a search waits for one of the graph's
 //! places for threads, and only a [`Vector`], which is finite and not zero, gets in. There are no
-//! filters: a graph holds one namespace. Nothing is saved: after a start the vectors are made again.
+//! filters: a graph holds one namespace. Nothing is saved: after a start the vectors are made
+//! again, which for 100,000 donors takes a thread a minute beside its other work.
 
 use std::fmt;
 
@@ -17,12 +18,21 @@ use super::{
     vector::{Vector, cosine},
 };
 
-/// Neighbours of a vector in the upper layers; in the lowest, twice as many.
-const CONNECTIVITY: usize = 12;
+/// Neighbours of a vector in the upper layers; in the lowest, twice as many. The most for which a
+/// vertex still takes 192 bytes.
+const CONNECTIVITY: usize = 22;
 /// Candidates that are kept while a place for a new vector is looked for.
-const EXPANSION_ADD: usize = 96;
-/// Candidates that are kept while the nearest are looked for.
-const EXPANSION_SEARCH: usize = 160;
+const EXPANSION_ADD: usize = 128;
+/// Candidates that are kept while the nearest are looked for. Measured on 50,000 sketches of real
+/// passages, with queries of which every twelfth token was replaced (and, of which moreover half
+/// the passages were new and all words shuffled), recall@10 was with 16 neighbours a vector 0.92
+/// (0.74) at 128 candidates, 0.98 (0.88) at 300 and 0.99 (0.93) at 450; with 24 neighbours and 200
+/// candidates for an add 0.96 (0.86), 0.99 (0.95) and 1.00 (0.98). With the numbers chosen here it
+/// was 0.99 (0.94) on 100,000, so a larger graph keeps more.
+const EXPANSION_SEARCH: usize = 448;
+/// Candidates that are kept besides for each time that the places have doubled beyond these.
+const EXPANSION_MORE: usize = 64;
+const EXPANSION_PLACES: usize = 1 << 17;
 /// Searches at a time; further ones wait.
 pub(super) const SEARCHES_MAX: usize = 16;
 /// Places that a new graph has; it doubles them when they are full.
@@ -121,6 +131,9 @@ impl Graph {
             .index
             .reserve_capacity_and_threads(capacity, SEARCHES_MAX);
         places.map_err(refused)?;
+        let doublings = (capacity / EXPANSION_PLACES).max(1).ilog2() as usize;
+        let expansion = EXPANSION_SEARCH + EXPANSION_MORE * doublings;
+        self.index.change_expansion_search(expansion);
         self.capacity = capacity;
         Ok(())
     }

@@ -116,3 +116,180 @@ impl Bell {
         !state.is_ended
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        thread,
+    };
+
+    use super::{
+        super::{Shape, pending::SlotSet},
+        *,
+    };
+
+    const SHAPE: Shape = Shape {
+        dimensions: 4,
+        segments_max: 1,
+    };
+
+    /// Donors by slot, and the slots that are marked.
+    type Slots = (BTreeMap<u32, u64>, SlotSet);
+
+    struct Shard {
+        slots: Mutex<Slots>,
+        neighbours: Neighbours,
+    }
+
+    impl Shard {
+        fn set(&self, slot: u32, sequence: Option<u64>) {
+            let mut slots = self.slots.lock();
+            match sequence {
+                Some(sequence) => slots.0.insert(slot, sequence),
+                None => slots.0.remove(&slot),
+            };
+            slots.1.insert(slot);
+        }
+    }
+
+    /// Rings when this many slots have been done.
+    struct Fleet {
+        shards: Vec<Arc<Shard>>,
+        done: AtomicUsize,
+        refused: AtomicUsize,
+        enough: usize,
+        bell: Bell,
+    }
+
+    impl Fleet {
+        fn new(shards: usize, enough: usize) -> Fleet {
+            let shard = |_| {
+                Arc::new(Shard {
+                    slots: Mutex::default(),
+                    neighbours: Neighbours::new(SHAPE),
+                })
+            };
+            Fleet {
+                shards: (0..shards).map(shard).collect(),
+                done: AtomicUsize::new(0),
+                refused: AtomicUsize::new(0),
+                enough,
+                bell: Bell::default(),
+            }
+        }
+
+        fn is_up_to_date(&self) -> bool {
+            self.shards.iter().all(|shard| {
+                let slots = shard.slots.lock();
+                let near = shard.neighbours.nearest(&unit(), 1_000);
+                let found: BTreeMap<u32, u64> =
+                    near.iter().map(|near| (near.slot, near.sequence)).collect();
+                slots.1.is_empty() && found == slots.0
+            })
+        }
+    }
+
+    impl Source for Fleet {
+        type Shard = Arc<Shard>;
+
+        fn shards(&self) -> Vec<Arc<Shard>> {
+            self.shards.clone()
+        }
+
+        fn neighbours<'a>(&self, shard: &'a Arc<Shard>) -> &'a Neighbours {
+            &shard.neighbours
+        }
+
+        fn take(&self, shard: &Arc<Shard>, from: u32) -> Option<u32> {
+            let mut slots = shard.slots.lock();
+            let slot = slots.1.next_from(from)?;
+            slots.1.remove(slot);
+            Some(slot)
+        }
+
+        fn vectors(&self, shard: &Arc<Shard>, slot: u32) -> Option<(u64, Vec<Vector>)> {
+            let sequence = *shard.slots.lock().0.get(&slot)?;
+            let vectors = match sequence {
+                13 => vec![unit(), unit()],
+                _ => vec![unit()],
+            };
+            Some((sequence, vectors))
+        }
+
+        fn done(&self, _: &Arc<Shard>, _: u32, outcome: Result<(), RefusedVector>) {
+            self.refused
+                .fetch_add(usize::from(outcome.is_err()), Ordering::Relaxed);
+            if self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.enough {
+                self.bell.end();
+            }
+        }
+    }
+
+    fn unit() -> Vector {
+        Vector::new(&[1.0, 2.0, 3.0, 4.0]).unwrap()
+    }
+
+    #[test]
+    fn every_marked_slot_of_every_shard_is_brought_up_to_date() {
+        let fleet = Fleet::new(3, 600);
+        for (number, shard) in (0..).zip(&fleet.shards) {
+            for slot in 0..200 {
+                shard.set(
+                    slot,
+                    (slot % 3 != number).then_some(1_000 + u64::from(slot)),
+                );
+            }
+        }
+        fleet.bell.ring();
+        run(&fleet, &fleet.bell);
+        assert!(fleet.is_up_to_date());
+    }
+
+    #[test]
+    fn what_changes_meanwhile_is_done_again() {
+        let fleet = Fleet::new(2, 401);
+        thread::scope(|scope| {
+            scope.spawn(|| run(&fleet, &fleet.bell));
+            for slot in 0..200 {
+                for shard in &fleet.shards {
+                    shard.set(slot, Some(u64::from(slot) + 50));
+                    fleet.bell.ring();
+                }
+                // Never more marks than slots to do: the last one ends the loop.
+                while fleet.done.load(Ordering::Relaxed) < 2 * (slot as usize + 1) {
+                    thread::yield_now();
+                }
+            }
+            fleet.shards[0].set(7, None);
+            fleet.bell.ring();
+        });
+        assert!(fleet.is_up_to_date());
+    }
+
+    #[test]
+    fn one_that_is_refused_is_told_and_the_rest_go_on() {
+        let fleet = Fleet::new(1, 20);
+        for slot in 0..20 {
+            fleet.shards[0].set(slot, Some(u64::from(slot)));
+        }
+        fleet.bell.ring();
+        run(&fleet, &fleet.bell);
+        assert_eq!(fleet.refused.load(Ordering::Relaxed), 1);
+        assert_eq!(fleet.shards[0].neighbours.len(), 19);
+    }
+
+    #[test]
+    fn an_ended_bell_lets_it_return_at_once() {
+        let fleet = Fleet::new(1, usize::MAX);
+        fleet.shards[0].set(1, Some(1));
+        fleet.bell.ring();
+        fleet.bell.end();
+        run(&fleet, &fleet.bell);
+        assert_eq!(fleet.done.load(Ordering::Relaxed), 0);
+    }
+}

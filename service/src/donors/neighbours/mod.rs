@@ -1,4 +1,4 @@
-//! Donors whose vectors lie near a prompt's: for what shares vocabulary or meaning, but no long run.
+//! Donors whose vectors lie near a prompt's: they share vocabulary or meaning, but no long run.
 
 mod exact;
 mod graph;
@@ -85,6 +85,10 @@ pub struct Neighbours {
 }
 
 /// At which numbers of vectors the store changes.
+///
+/// A scan of sketches took 0.1 ms at 10,000, 0.2 ms at 20,000 and 1.5 ms at 65,000 on a busy
+/// machine, a search of the graph 0.8 ms at 20,000 and 1 ms at 50,000. The scan misses nothing, and
+/// an update costs it a microsecond where it costs the graph 400: so it serves until it is slower.
 #[derive(Debug, Clone, Copy)]
 pub struct Thresholds {
     /// More than this many are searched through a graph.
@@ -96,8 +100,8 @@ pub struct Thresholds {
 impl Default for Thresholds {
     fn default() -> Thresholds {
         Thresholds {
-            exact_max: 20_000,
-            graph_min: 10_000,
+            exact_max: 50_000,
+            graph_min: 25_000,
         }
     }
 }
@@ -458,3 +462,6 @@ fn mean_of_best(segments: &[(&Vector, f32)], own: &[Vector]) -> f32 {
         .sum();
     sum / total
 }
+
+#[cfg(test)]
+mod tests;

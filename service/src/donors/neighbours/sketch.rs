@@ -101,3 +101,65 @@ fn mix(number: u64) -> u64 {
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As one would write it down.
+    fn slow_sketch(tokens: &[u32]) -> Option<Vector> {
+        let mut counts = std::collections::BTreeMap::<u32, usize>::new();
+        for &token in tokens {
+            *counts.entry(token).or_default() += 1;
+        }
+        let value = |dimension: usize| {
+            let signed = counts.iter().map(|(&token, &count)| {
+                let word = (dimension / 64) as u64;
+                let bit = mix(u64::from(token) | word << 32) >> (dimension % 64) & 1;
+                let weight = f32::from(weight(token, count));
+                if bit == 1 { weight } else { -weight }
+            });
+            signed.sum::<f32>()
+        };
+        Vector::new(&(0..SKETCH_DIMENSIONS).map(value).collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_weighted_sum_of_the_signs_in_any_order(
+            mut tokens in prop::collection::vec(
+                prop_oneof![0_u32..50, 0_u32..200_000, any::<u32>()], 0..600,
+            ),
+        ) {
+            let made = sketch(&tokens);
+            prop_assert_eq!(&made, &slow_sketch(&tokens));
+            tokens.reverse();
+            prop_assert_eq!(made, sketch(&tokens));
+        }
+    }
+
+    #[test]
+    fn no_tokens_have_no_sketch_and_heavy_ones_do_not_overflow() {
+        assert_eq!(sketch(&[]), None);
+        // All of them rare and so often that their weights are the largest.
+        let tokens: Vec<u32> = (1..=400).flat_map(|i| [i * 1_000_003; 300]).collect();
+        let heavy = &tokens[..SKETCH_TOKENS_MAX];
+        assert_eq!(sketch(heavy), slow_sketch(heavy));
+        assert_eq!(sketch(&tokens), sketch(heavy), "the rest is not read");
+    }
+
+    #[test]
+    fn rare_and_frequent_tokens_weigh_more_within_bounds() {
+        assert!(weight(13, 1) >= 3, "even the commonest counts");
+        assert!(weight(100_000, 1) > 5 * weight(13, 1));
+        assert_eq!(weight(100_000, 1), weight(200_000, 1), "rarity has a most");
+        assert!(weight(13, 40) > weight(13, 1));
+        assert!(
+            weight(13, 40) < weight(13, 1) * 6,
+            "far less than in proportion"
+        );
+        assert_eq!(weight(u32::MAX, usize::MAX), WEIGHT_MAX);
+    }
+}

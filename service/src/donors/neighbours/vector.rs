@@ -123,7 +123,8 @@ mod tests {
             a in any::<u64>(), b in any::<u64>(), mix in 0.0_f32..1.0, scale in 1e-6_f32..1e6,
         ) {
             let (x, other) = (even(a, 192), even(b, 192));
-            let y: Vec<f32> = x.iter().zip(&other).map(|(x, o)| x * mix + o * (1.0 - mix)).collect();
+            let mixed = x.iter().zip(&other).map(|(x, o)| x * mix + o * (1.0 - mix));
+            let y: Vec<f32> = mixed.collect();
             let dot = |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| a * b).sum() };
             let wanted = dot(&x, &y) / (dot(&x, &x) * dot(&y, &y)).sqrt();
             let scaled: Vec<f32> = y.iter().map(|y| y * scale).collect();
