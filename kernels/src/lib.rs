@@ -3,6 +3,7 @@
 pub mod cuda;
 mod matvec;
 mod pool;
+pub mod prompt;
 mod rank;
 pub mod score;
 mod scores;
