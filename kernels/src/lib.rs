@@ -4,6 +4,7 @@ pub mod cuda;
 mod dot8;
 mod matvec;
 mod pool;
+pub mod prompt;
 mod rank;
 pub mod score;
 mod scores;

@@ -1,6 +1,6 @@
 //! Latency, memory and quality of donor discovery, by kind of recipient.
 //!
-//! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file]`. Passages are
+//! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file] [class]`. Passages are
 //! generated from a seed; or they are the token lists of a gzipped JSONL file.
 
 #![expect(
@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let donors: usize = arguments.next().map_or(Ok(10_000), |n| n.parse())?;
     let queries: usize = arguments.next().map_or(Ok(1_000), |n| n.parse())?;
     let pool = Pool::new(donors, arguments.next().as_deref())?;
+    let only = arguments.next();
     let mut out = std::io::stdout();
 
     let (world, insert_us, prepare_us) = World::build(&pool, donors);
@@ -67,6 +68,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         world.index.memory_bytes() as f64 / 1e6,
     )?;
     for (number, (name, make)) in (0..).zip(CLASSES) {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let mut random = Random(1_000 + number);
         let made: Vec<Query> = (0..queries)
             .map(|_| make(&mut random, &pool, &world))
