@@ -1,0 +1,1 @@
+//! The judge of `quality` catches planted wrong answers; what is asked depends on the seed alone.
