@@ -291,6 +291,22 @@ proptest! {
 }
 
 #[test]
+fn an_owner_does_not_take_along_who_has_its_slot_now() {
+    let folder = TempDir::new().unwrap();
+    run(folder.path(), ROOM, |scene| {
+        scene.register(new("first", 1));
+        let ids = vec!["first".to_owned()];
+        scene.remove(Removal::Ids(NamespaceName::Id(namespace(0).id()), ids));
+        scene.register(NewDonor {
+            owner: owner(1),
+            ..new("second", 2)
+        });
+        assert_eq!(scene.remove(Removal::Owner(owner(0))), 0);
+        assert_eq!(scene.remove(Removal::Owner(owner(1))), 1);
+    });
+}
+
+#[test]
 fn what_was_evicted_stays_away() {
     let folder = TempDir::new().unwrap();
     let few = Capacity {
