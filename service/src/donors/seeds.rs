@@ -2,8 +2,8 @@
 //!
 //! Two prompts that share a run of text share the seeds inside it, wherever the run lies in either.
 
-use kvatlas_kernels::prompt::{sample_hashes, window_hashes};
 pub(super) use kvatlas_kernels::prompt::{SHORT_WINDOW, WINDOW, finish, short_hash};
+use kvatlas_kernels::prompt::{sample_hashes, window_hashes};
 
 /// One window in 2^4 is a seed: about 123 in a prompt of 2,048 tokens.
 const SAMPLE_BITS: u32 = 4;
