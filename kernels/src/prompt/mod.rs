@@ -30,6 +30,24 @@ pub fn window_hashes(
     window_hashes_scalar(tokens, sample_bits, short_hashes, sample);
 }
 
+/// Replaces `sample` by the places of those hashes, through [`finish`], that fall into the sample
+/// of one in 2^`sample_bits`, in rising order.
+///
+/// # Panics
+/// As [`window_hashes`].
+pub fn sample_hashes(hashes: &[u32], sample_bits: u32, sample: &mut Vec<u32>) {
+    assert!(
+        (1..32).contains(&sample_bits),
+        "a sample of 2^{sample_bits}"
+    );
+    sample.clear();
+    #[cfg(target_arch = "x86_64")]
+    if x86::pick(hashes, sample_bits, sample) {
+        return;
+    }
+    windows::pick(hashes, 0, sample_bits, sample);
+}
+
 /// Fills `out`, a whole number of groups of [`GROUP`], with little-endian numbers of `width` bits.
 ///
 /// # Panics

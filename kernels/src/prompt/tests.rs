@@ -13,6 +13,12 @@ fn check_windows(tokens: &[u32], bits: u32) {
     let mut best = (vec![7], vec![7]);
     window_hashes(tokens, bits, &mut best.0, &mut best.1);
     assert_eq!(best, wanted, "with the best instructions");
+    let mut short = vec![7];
+    sample_hashes(&wanted.0, bits, &mut short);
+    let is_sampled = |place: &u32| finish(wanted.0[*place as usize]) >> (32 - bits) == 0;
+    let count = u32::try_from(wanted.0.len()).expect("few");
+    let expected: Vec<u32> = (0..count).filter(is_sampled).collect();
+    assert_eq!(short, expected, "short windows");
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") {
         let mut avx2 = (vec![7], vec![7]);

@@ -88,7 +88,7 @@ pub(super) fn in_blocks(
         short_hashes.extend_from_slice(&level[..short]);
         join_level::<8, 17>(&mut level);
         let count = BLOCK.min(windows.saturating_sub(start));
-        pick(&level, count, start, sample_bits, sample);
+        pick(&level[..count], start, sample_bits, sample);
     }
 }
 
@@ -106,22 +106,31 @@ fn spread_all(tokens: &[u32], level: &mut [u32; LEVEL]) {
     }
 }
 
-/// Adds the places of the first `count` hashes that fall into the sample.
+/// Adds the places, counted from `start`, of the hashes that fall into the sample.
 #[inline(always)]
-fn pick(level: &[u32; LEVEL], count: usize, start: usize, bits: u32, sample: &mut Vec<u32>) {
-    let (chunks, _) = level.as_chunks::<PICKED>();
-    for (at, chunk) in (0..count).step_by(PICKED).zip(chunks) {
-        let mut picked = 0_u64;
-        for (i, &hash) in chunk.iter().enumerate() {
-            picked |= u64::from(finish(hash) >> (u32::BITS - bits) == 0) << i;
-        }
-        picked &= u64::MAX >> (PICKED - PICKED.min(count - at));
-        let base = u32::try_from(start + at).expect("a prompt has less than 2^32 tokens");
+pub(super) fn pick(hashes: &[u32], start: usize, bits: u32, sample: &mut Vec<u32>) {
+    for (at, chunk) in (start..).step_by(PICKED).zip(hashes.chunks(PICKED)) {
+        let mut picked = if let Some(chunk) = chunk.first_chunk::<PICKED>() {
+            picked_of(chunk, bits)
+        } else {
+            picked_of(chunk, bits)
+        };
+        let base = u32::try_from(at).expect("a prompt has less than 2^32 tokens");
         while picked != 0 {
             sample.push(base + picked.trailing_zeros());
             picked &= picked - 1;
         }
     }
+}
+
+/// A bit for each hash that falls into the sample.
+#[inline(always)]
+fn picked_of(hashes: &[u32], bits: u32) -> u64 {
+    let mut picked = 0_u64;
+    for (i, &hash) in hashes.iter().enumerate() {
+        picked |= u64::from(finish(hash) >> (u32::BITS - bits) == 0) << i;
+    }
+    picked
 }
 
 #[inline(always)]

@@ -36,6 +36,17 @@ pub(super) fn window_hashes(
     }
 }
 
+/// False, with nothing done, on a processor without the instructions.
+#[expect(unsafe_code, reason = "instructions that not every processor has")]
+pub(super) fn pick(hashes: &[u32], sample_bits: u32, sample: &mut Vec<u32>) -> bool {
+    let can = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1");
+    if can {
+        // SAFETY: the processor has what was just asked for.
+        unsafe { pick_avx2(hashes, sample_bits, sample) };
+    }
+    can
+}
+
 /// False, with nothing done, on a processor without the instructions, or for another width.
 #[expect(unsafe_code, reason = "instructions that not every processor has")]
 pub(super) fn unpack(bytes: &[u8], width: usize, out: &mut [u32]) -> bool {
@@ -65,6 +76,11 @@ pub(super) fn window_hashes_avx2(
     sample: &mut Vec<u32>,
 ) {
     windows::in_blocks(tokens, sample_bits, short_hashes, sample);
+}
+
+#[target_feature(enable = "avx2,bmi1")]
+fn pick_avx2(hashes: &[u32], sample_bits: u32, sample: &mut Vec<u32>) {
+    windows::pick(hashes, 0, sample_bits, sample);
 }
 
 /// Four numbers come from the bytes at a group's start, four from those at its middle; a shuffle

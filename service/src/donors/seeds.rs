@@ -2,8 +2,8 @@
 //!
 //! Two prompts that share a run of text share the seeds inside it, wherever the run lies in either.
 
-use kvatlas_kernels::prompt::window_hashes;
 pub(super) use kvatlas_kernels::prompt::{SHORT_WINDOW, WINDOW, finish, short_hash};
+use kvatlas_kernels::prompt::{sample_hashes, window_hashes};
 
 /// One window in 2^4 is a seed: about 123 in a prompt of 2,048 tokens.
 const SAMPLE_BITS: u32 = 4;
@@ -52,14 +52,11 @@ impl Scan {
     /// Replaces the seeds by the short seeds of the same tokens.
     pub(super) fn use_short(&mut self, tokens: &[u32]) {
         self.seeds.clear();
-        for (position, &hash) in self.short_hashes.iter().enumerate() {
-            if finish(hash) >> (u32::BITS - SHORT_SAMPLE_BITS) == 0 {
-                self.seeds.push(Seed {
-                    position: count_u32(position),
-                    key: key(&tokens[position..][..SHORT_WINDOW], SHORT_DOMAIN),
-                });
-            }
-        }
+        sample_hashes(&self.short_hashes, SHORT_SAMPLE_BITS, &mut self.sample);
+        self.seeds.extend(self.sample.iter().map(|&position| Seed {
+            position,
+            key: key(&tokens[position as usize..][..SHORT_WINDOW], SHORT_DOMAIN),
+        }));
     }
 }
 
