@@ -44,6 +44,15 @@ pub enum FoundBy {
     Text,
 }
 
+/// What an answer says of the facts in the two texts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Facts {
+    #[default]
+    NotCompared,
+    Alike,
+    Differ,
+}
+
 /// An answer, judged.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Judged {
@@ -53,10 +62,7 @@ pub struct Judged {
     /// Tokens in reported spans.
     pub reported: u64,
     pub false_spans: u64,
-    /// The answer says that facts differ.
-    pub flagged: bool,
-    /// The answer says that facts were compared.
-    pub compared: bool,
+    pub facts: Facts,
     /// The donor that the target was made from is named: as the match, or among the neighbours.
     pub nominated: Option<FoundBy>,
     pub server_us: f32,
@@ -116,8 +122,11 @@ impl Question {
             right,
             reported: spans.iter().map(|span| u64::from(span.length)).sum(),
             false_spans: donor.map_or(0, |donor| false_spans(&self.tokens, &donor.tokens, spans)),
-            flagged: signals.facts_differ,
-            compared: signals.facts_compared,
+            facts: match (signals.facts_compared, signals.facts_differ) {
+                (_, true) => Facts::Differ,
+                (true, false) => Facts::Alike,
+                (false, false) => Facts::NotCompared,
+            },
             nominated,
             server_us: answer
                 .timings

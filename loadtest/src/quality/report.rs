@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    ask::{FoundBy, Judged, Question},
+    ask::{Facts, FoundBy, Judged, Question},
     class::QualityClass,
 };
 use crate::{error::LoadtestError, measure::Latencies, table::Table};
@@ -105,11 +105,12 @@ impl ClassTally {
         }
         if let Some(change) = question.change {
             let facts = report.facts.get_or_insert_default();
+            let flagged = judged.facts == Facts::Differ;
             let kind = facts.changes.entry(change).or_default();
             kind.asked += 1;
-            kind.flagged += u64::from(judged.flagged);
-            facts.flagged += u64::from(judged.flagged);
-            facts.compared += u64::from(judged.compared);
+            kind.flagged += u64::from(flagged);
+            facts.flagged += u64::from(flagged);
+            facts.compared += u64::from(judged.facts != Facts::NotCompared);
         }
         if question.class == QualityClass::Paraphrase {
             let nomination = report.nomination.get_or_insert_default();

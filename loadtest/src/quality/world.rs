@@ -6,7 +6,6 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use kvatlas_proto::v1::NamespaceSelector;
 use serde::Deserialize;
 
 use super::{
@@ -176,7 +175,7 @@ impl World {
                 edit.map(|(edit, prompt)| (QualityClass::Benign, edit.name(), prompt)),
             ];
             for (class, change, prompt) in changed.into_iter().flatten() {
-                self.ask_with_text(class, Some(change), &home, prompt, source);
+                self.ask_with_text((class, Some(change)), prompt, source);
             }
         }
     }
@@ -187,25 +186,26 @@ impl World {
             let source = Planted::plant(&mut self.donors, &home, donor.tokens, donor.text);
             self.verses.push(source);
             if at < args.queries {
-                self.ask_with_text(QualityClass::Paraphrase, None, &home, target, source);
+                self.ask_with_text((QualityClass::Paraphrase, None), target, source);
             }
         }
     }
 
+    /// Asks with the text of a prompt made from the donor with the index `source`.
     fn ask_with_text(
         &mut self,
-        class: QualityClass,
-        change: Option<&'static str>,
-        namespace: &NamespaceSelector,
+        what: (QualityClass, Option<&'static str>),
         prompt: Prompt,
         source: usize,
     ) {
-        let best = TargetWindows::new(&prompt.tokens).covered_by(&self.donors[source].tokens);
+        let (class, change) = what;
+        let donor = &self.donors[source];
+        let best = TargetWindows::new(&prompt.tokens).covered_by(&donor.tokens);
         self.questions.push(Question {
             class,
             tokens: prompt.tokens,
             text: prompt.text,
-            namespace: namespace.clone(),
+            namespace: donor.namespace.clone(),
             best,
             source: Some(source),
             change,
