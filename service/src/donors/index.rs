@@ -30,11 +30,14 @@ pub fn prepare(tokens: &[u32]) -> Prepared {
     }
 }
 
+/// The donors of so many slots in a row: growth adds one and copies none.
+type Chunk = Box<[Option<Arc<PackedTokens>>]>;
+
 /// Live donors by slot, and which of them have which seed.
 #[derive(Debug)]
 pub struct DonorIndex {
     /// In chunks, so that growing moves no donor.
-    donors: Vec<Box<[Option<Arc<PackedTokens>>]>>,
+    donors: Vec<Chunk>,
     live: usize,
     token_bytes: usize,
     pub(super) postings: Postings,
