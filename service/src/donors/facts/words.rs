@@ -123,7 +123,7 @@ pub(super) fn words(text: &str) -> Vec<Word<'_>> {
             .find(|operator| rest.starts_with(**operator))
         {
             let (raw, after) = rest.split_at(operator.len());
-            words.push(word(raw, raw.to_owned(), Fact::Identifier));
+            words.push(word(raw, raw, Fact::Identifier));
             rest = after;
         } else if first.is_alphanumeric() {
             let (raw, after) = rest.split_at(word_length(rest));
@@ -171,13 +171,13 @@ fn push<'a>(raw: &'a str, begins_sentence: bool, words: &mut Vec<Word<'a>>) {
             "sha" => "shall",
             other => other,
         };
-        words.push(word(raw, stem.to_owned(), Fact::None));
-        words.push(word(raw, "not".to_owned(), Fact::Negation));
+        words.push(word(raw, stem, Fact::None));
+        words.push(word(raw, "not", Fact::Negation));
         return;
     }
     if spelled == "cannot" {
-        words.push(word(raw, "can".to_owned(), Fact::None));
-        words.push(word(raw, "not".to_owned(), Fact::Negation));
+        words.push(word(raw, "can", Fact::None));
+        words.push(word(raw, "not", Fact::Negation));
         return;
     }
     if let Some(owner) = spelled.strip_suffix("'s") {
@@ -197,7 +197,7 @@ fn push<'a>(raw: &'a str, begins_sentence: bool, words: &mut Vec<Word<'a>>) {
     if let Some((_, digits)) = NUMBERS.iter().find(|(name, _)| *name == spelled) {
         (*digits).clone_into(&mut spelled);
     }
-    words.push(word(raw, spelled, fact));
+    words.push(word(raw, &spelled, fact));
 }
 
 fn fact(raw: &str, spelled: &str, begins_sentence: bool) -> Fact {
@@ -232,7 +232,7 @@ fn fact(raw: &str, spelled: &str, begins_sentence: bool) -> Fact {
     }
 }
 
-fn word(raw: &str, spelled: String, fact: Fact) -> Word<'_> {
+fn word<'a>(raw: &'a str, spelled: &str, fact: Fact) -> Word<'a> {
     Word {
         hash: xxh3_64(spelled.as_bytes()),
         fact,
