@@ -14,6 +14,7 @@ pub mod record;
 pub mod repeats;
 pub mod search;
 mod seeds;
+pub mod text;
 pub mod tokens;
 pub mod vocabulary;
 mod votes;

@@ -1,0 +1,1 @@
+//! What callers of the embedder see, with a model that they hold back.
