@@ -52,7 +52,8 @@ fn check(vectors: &[Vec<f32>], texts: usize, dimensions: usize) -> Result<(), Mo
             return Err(ModelFailure::Dimensions);
         }
         let square: f32 = vector.iter().map(|value| value * value).sum();
-        if !((square - 1.0).abs() <= LENGTH_TOLERANCE) {
+        let is_unit = (square - 1.0).abs() <= LENGTH_TOLERANCE;
+        if !is_unit {
             return Err(ModelFailure::Length);
         }
     }

@@ -67,7 +67,7 @@ fn library(given: &Path) -> Result<PathBuf, OpenError> {
     // The plain name first, if it is there.
     found.sort();
     let first = found.into_iter().next();
-    first.ok_or_else(|| OpenError::NoLibraryIn { folder: path })
+    first.ok_or(OpenError::NoLibraryIn { folder: path })
 }
 
 // Others lie beside it, such as libonnxruntime_providers_shared.so.
