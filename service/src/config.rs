@@ -1,10 +1,13 @@
 //! What `kvatlas serve` can be told, by flags and by environment.
 
+mod text;
+
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 
+pub use self::text::{TextArgs, TextArgsError};
 use crate::{donors::gate::Gates, routing::query};
 
 /// Where the server listens for gRPC.
@@ -267,6 +270,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub score: ScoreArgs,
 
+    #[command(flatten)]
+    pub text: TextArgs,
+
     /// What to log, in tracing's filter language.
     #[arg(
         long,
@@ -451,6 +457,7 @@ impl Default for ServeArgs {
                 threads: 0,
                 queue_depth_max: 64,
             },
+            text: TextArgs::default(),
             log: "info".into(),
             log_format: LogFormat::Json,
         }

@@ -25,6 +25,7 @@ pub mod repeats;
 pub mod search;
 mod seeds;
 mod slots;
+pub mod text;
 pub mod texts;
 pub mod tokens;
 pub mod vectors;
