@@ -14,7 +14,8 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use self::opening::{Parts, open_aside};
 use crate::{
-    config::{ListenAddress, ServeArgs},
+    config::{ListenAddress, ServeArgs, TextArgsError},
+    donors::text,
     listen::Listener,
     routing::encoder::registry,
     rpc::{Core, routes},
@@ -26,6 +27,7 @@ use crate::{
     },
 };
 
+mod near;
 mod opening;
 
 /// What health is told of, the server as a whole first.
@@ -46,6 +48,10 @@ pub enum AppError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Encoders(#[from] registry::OpenError),
+    #[error(transparent)]
+    Text(#[from] TextArgsError),
+    #[error(transparent)]
+    Model(#[from] text::OpenError),
     #[error("--device: {0}")]
     Device(CudaError),
     #[error("cannot listen on {address}: {error}")]
@@ -287,6 +293,9 @@ fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     core.summary_importers.stop();
     core.finders.stop();
     core.near.threads.stop();
+    if let Some(embedder) = &core.near.embedder {
+        embedder.stop();
+    }
     core.catalog.sketch_bell.end();
     core.catalog.embedding_bell.end();
     core.scorer.stop();
@@ -331,7 +340,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     }
 }
 
-fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 14] {
+fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 16] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
@@ -394,6 +403,19 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 14] {
             "kvatlas_sketches_behind",
             "Donors whose sketches are still to be made or removed",
             core.catalog.sketches_behind(),
+        ),
+        (
+            "kvatlas_embeddings_behind",
+            "Donors whose texts are still to be embedded or forgotten",
+            core.catalog.embeddings_behind(),
+        ),
+        (
+            "kvatlas_embedding_queued",
+            "Texts that wait for the embedding model",
+            core.near
+                .embedder
+                .as_ref()
+                .map_or(0, |embedder| embedder.queued() as u64),
         ),
         (
             "kvatlas_damaged_records",

@@ -5,14 +5,12 @@ use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use kvatlas_kernels::score::Cpu;
 use tokio::sync::{Semaphore, watch};
 
-use super::AppError;
+use super::{AppError, near};
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
-        catalog::{Catalog, Defaults},
-        neighbours::indexer,
+        catalog::Defaults,
         repeats::Repeats,
-        vectors::Sketches,
         vocabulary::Mode,
         writer::{Opened, Writer},
         writes::Capacity,
@@ -25,7 +23,7 @@ use crate::{
         scorer::{Device, Scorer, ScorerWorker},
         summary::Summaries,
     },
-    rpc::{Core, Limits, admission::Admission, clock::Clock, near::NearParts},
+    rpc::{Core, Limits, admission::Admission, clock::Clock},
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -41,14 +39,9 @@ const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
-/// Look-ups among vectors at a time, and how many may wait.
-const NEAR_THREADS: usize = 1;
-const NEAR_QUEUE_DEPTH_MAX: usize = 256;
-
 pub(super) struct Parts {
     pub(super) core: Arc<Core>,
-    /// Each ends when the last way to it is gone.
-    /// Those that make vectors end when their bells say so.
+    /// Each ends when the last way to it is gone; those that make vectors when they are told.
     pub(super) threads: Vec<JoinHandle<()>>,
 }
 
@@ -90,9 +83,10 @@ fn open(
         writer,
         writes,
         catalog,
+        texts,
         ..
     } = donors;
-    let mut threads = indexers(args, supervisor, &catalog)?;
+    let (near, mut threads) = near::start(args, supervisor, clock, &catalog, texts)?;
     let writer = supervisor.thread("donor-writer", move || writer.run());
     threads.push(writer.map_err(AppError::Thread)?);
     let metrics = Metrics::new(store.epoch());
@@ -121,11 +115,7 @@ fn open(
         summary_importers: workers("summary-import", SUMMARY_UPLOADS_MAX, SUMMARY_UPLOADS_MAX)?,
         summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
-        near: NearParts {
-            threads: workers("near-lookup", NEAR_THREADS, NEAR_QUEUE_DEPTH_MAX)?,
-            by_sketch: args.sketches,
-            texts: None,
-        },
+        near,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,
@@ -138,22 +128,6 @@ fn open(
         core: Arc::new(core),
         threads,
     })
-}
-
-// The threads that make vectors behind registrations.
-fn indexers(
-    args: &ServeArgs,
-    supervisor: &Supervisor,
-    catalog: &Arc<Catalog>,
-) -> Result<Vec<JoinHandle<()>>, AppError> {
-    let mut threads = Vec::new();
-    if args.sketches {
-        let source = Sketches(Arc::clone(catalog));
-        let work = move || indexer::run(&source, &source.0.sketch_bell);
-        threads.push(supervisor.thread("sketcher", work));
-    }
-    let started: Result<_, _> = threads.into_iter().collect();
-    started.map_err(AppError::Thread)
 }
 
 fn limits(args: &ServeArgs, capacity: Capacity) -> Limits {

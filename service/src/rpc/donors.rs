@@ -116,7 +116,11 @@ impl Donors for DonorsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         deadline.check()?;
-        let donor = convert::donors::registration(request.into_inner(), core.clock.now_ms())?;
+        let donor = convert::donors::registration(
+            request.into_inner(),
+            core.clock.now_ms(),
+            core.near.texts.is_some(),
+        )?;
         let pending = core
             .writes
             .try_register(donor)
@@ -268,7 +272,11 @@ async fn queue_all(
 }
 
 async fn queue_one(core: &Core, request: v1::RegisterDonorRequest) -> Queued {
-    let donor = match convert::donors::registration(request, core.clock.now_ms()) {
+    let donor = match convert::donors::registration(
+        request,
+        core.clock.now_ms(),
+        core.near.texts.is_some(),
+    ) {
         Ok(donor) => donor,
         Err(status) => return Queued::Refused(status),
     };

@@ -19,6 +19,8 @@ use crate::{
         catalog::Donor,
         facts::facts_differ,
         near::Vectors,
+        neighbours::Vector,
+        text::{EmbedRefusal, Embedder, segments},
         texts::DonorTexts,
         vocabulary::{FallbackReason, VectorSearch},
     },
@@ -34,6 +36,10 @@ pub struct NearParts {
     pub by_sketch: bool,
     /// Where donors' texts are read; absent when the operator has not enabled text.
     pub texts: Option<DonorTexts>,
+    /// What embeds texts; absent when the operator has given no model.
+    pub embedder: Option<Arc<Embedder>>,
+    /// Most segments of a prompt's text that are embedded.
+    pub query_segments_max: usize,
 }
 
 /// Whether anything is left to do after the search by seeds.
@@ -53,6 +59,9 @@ pub(super) async fn second_stage(
     let mut answer = answer;
     if answer.wants_neighbours() {
         answer = by_sketch(core, &lookup, answer, deadline).await;
+    }
+    if answer.wants_neighbours() {
+        answer = by_text(core, &lookup, answer, deadline).await;
     }
     if compares_facts(core, &lookup, &answer) {
         answer = compare_facts(core, &lookup, answer, deadline).await;
@@ -85,6 +94,66 @@ async fn by_sketch(
     };
     Arc::make_mut(&mut answer).sketch_search = end;
     answer
+}
+
+async fn by_text(
+    core: &Arc<Core>,
+    lookup: &Arc<Lookup>,
+    mut answer: Arc<Answer>,
+    deadline: Deadline,
+) -> Arc<Answer> {
+    let end = match embed(core, lookup, deadline).await {
+        Err(end) => end,
+        Ok(vectors) => {
+            let earlier = Arc::clone(&answer);
+            let work = move |core: &Core, lookup: &Lookup| {
+                with_finder(core, deadline, |finder| {
+                    finder.find_near(&query(lookup), &earlier, Vectors::Text(&vectors))
+                })
+            };
+            match on_worker(core, &core.near.threads, lookup, deadline, work).await {
+                Ok(answer) => return answer,
+                Err(failure) => failure.as_search(),
+            }
+        }
+    };
+    Arc::make_mut(&mut answer).text_search = end;
+    answer
+}
+
+// The prompt's text beyond the exact prefix, whose share of the text is taken to be its share of
+// the tokens.
+async fn embed(
+    core: &Core,
+    lookup: &Lookup,
+    deadline: Deadline,
+) -> Result<Vec<Vector>, VectorSearch> {
+    let Some(embedder) = &core.near.embedder else {
+        return Err(VectorSearch::Disabled);
+    };
+    if lookup.text.is_empty() {
+        return Err(VectorSearch::NoText);
+    }
+    let tokens = lookup.tokens.len().max(1) as f64;
+    #[expect(clippy::cast_possible_truncation, reason = "a share of a text")]
+    let skip_share = (f64::from(lookup.exact_prefix_tokens) / tokens) as f32;
+    let parts = segments(&lookup.text, skip_share, core.near.query_segments_max);
+    let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
+    if parts.is_empty() {
+        return Err(VectorSearch::NoText);
+    }
+    match deadline
+        .bound(embedder.embed_query(parts, deadline.at_ns))
+        .await
+    {
+        Ok(Ok(embedded)) => Ok(embedded
+            .iter()
+            .filter_map(|values| Vector::new(values))
+            .collect()),
+        Ok(Err(EmbedRefusal::Busy)) => Err(VectorSearch::Busy),
+        Ok(Err(EmbedRefusal::Late)) | Err(_) => Err(VectorSearch::Late),
+        Ok(Err(EmbedRefusal::Stopped | EmbedRefusal::Model(_))) => Err(VectorSearch::Failed),
+    }
 }
 
 fn compares_facts(core: &Core, lookup: &Lookup, answer: &Answer) -> bool {

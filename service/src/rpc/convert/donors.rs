@@ -116,8 +116,13 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
     })
 }
 
-/// Checks a registration and cuts its tokens to the captured ones.
-pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<NewDonor, Status> {
+/// Checks a registration and cuts its tokens to the captured ones. Its text is dropped here where
+/// the operator has not enabled text.
+pub fn registration(
+    request: v1::RegisterDonorRequest,
+    now_ms: u64,
+    keeps_text: bool,
+) -> Result<NewDonor, Status> {
     let v1::RegisterDonorRequest {
         donor_id,
         namespace,
@@ -130,8 +135,7 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
         store_id,
         source_request_id,
         block_hashes,
-        // Not kept: text is for operators who enable it.
-        text: _,
+        text,
     } = request;
     check_length("donor_id", &donor_id, 1, ID_BYTES_MAX)?;
     let namespace = namespace::required(namespace)?;
@@ -159,6 +163,7 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
     }
     check_length("store_id", &store_id, 1, ID_BYTES_MAX)?;
     check_length("source_request_id", &source_request_id, 0, ID_BYTES_MAX)?;
+    check_length("text", &text, 0, TEXT_BYTES_MAX)?;
     captured.truncate(captured_tokens as usize);
     captured.shrink_to_fit();
     Ok(NewDonor {
@@ -171,7 +176,7 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
         medium: self::medium(medium)?,
         store_id: store_id.into(),
         source_request_id: source_request_id.into(),
-        text: None,
+        text: (keeps_text && !text.is_empty()).then(|| text.into()),
         now_ms,
     })
 }
