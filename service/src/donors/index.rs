@@ -30,11 +30,13 @@ pub fn prepare(tokens: &[u32]) -> Prepared {
     }
 }
 
+type Chunk = Box<[Option<Arc<PackedTokens>>]>;
+
 /// Live donors by slot, and which of them have which seed.
 #[derive(Debug)]
 pub struct DonorIndex {
     /// In chunks, so that growing moves no donor.
-    donors: Vec<Box<[Option<Arc<PackedTokens>>]>>,
+    donors: Vec<Chunk>,
     live: usize,
     token_bytes: usize,
     pub(super) postings: Postings,
@@ -120,7 +122,7 @@ impl DonorIndex {
     pub fn memory_bytes(&self) -> usize {
         let slots: usize = self.donors.iter().map(|chunk| chunk.len()).sum();
         self.token_bytes
-            + self.donors.capacity() * size_of::<Box<[Option<Arc<PackedTokens>>]>>()
+            + self.donors.capacity() * size_of::<Chunk>()
             + slots * size_of::<Option<Arc<PackedTokens>>>()
             + self.postings.memory_bytes()
     }
