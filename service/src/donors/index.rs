@@ -30,7 +30,6 @@ pub fn prepare(tokens: &[u32]) -> Prepared {
     }
 }
 
-/// The donors of so many slots in a row: growth adds one and copies none.
 type Chunk = Box<[Option<Arc<PackedTokens>>]>;
 
 /// Live donors by slot, and which of them have which seed.
@@ -123,7 +122,7 @@ impl DonorIndex {
     pub fn memory_bytes(&self) -> usize {
         let slots: usize = self.donors.iter().map(|chunk| chunk.len()).sum();
         self.token_bytes
-            + self.donors.capacity() * size_of::<Box<[Option<Arc<PackedTokens>>]>>()
+            + self.donors.capacity() * size_of::<Chunk>()
             + slots * size_of::<Option<Arc<PackedTokens>>>()
             + self.postings.memory_bytes()
     }

@@ -130,7 +130,7 @@ impl DonorIndex {
         slots: &[u32],
         scratch: &mut Scratch,
     ) -> Vec<Aligned> {
-        Self::set_target(target, scratch);
+        set_target(target, scratch);
         let mut verified = Vec::new();
         for &slot in slots {
             if verified.len() == target.verify_max || scratch.aligner.work() > QUERY_WORK_MAX {
@@ -156,7 +156,7 @@ impl DonorIndex {
         scratch: &mut Scratch,
         max: usize,
     ) -> Vec<Aligned> {
-        Self::set_target(target, scratch);
+        set_target(target, scratch);
         drop_covered(&mut scratch.scan, target.boundary, covered);
         let mut found = Vec::new();
         while found.len() < max
@@ -179,14 +179,6 @@ impl DonorIndex {
             found.push(aligned);
         }
         found
-    }
-
-    fn set_target(target: &Target<'_>, scratch: &mut Scratch) {
-        let beyond = target.tokens.get(target.boundary..).unwrap_or(&[]);
-        scratch.scan.scan(beyond);
-        scratch
-            .aligner
-            .set_target(&scratch.scan.short_hashes, target.boundary);
     }
 
     /// Turns the seeds of the target into hits, and the hits into candidates.
@@ -438,6 +430,14 @@ impl DonorIndex {
             }
         }
     }
+}
+
+fn set_target(target: &Target<'_>, scratch: &mut Scratch) {
+    let beyond = target.tokens.get(target.boundary..).unwrap_or(&[]);
+    scratch.scan.scan(beyond);
+    scratch
+        .aligner
+        .set_target(&scratch.scan.short_hashes, target.boundary);
 }
 
 /// Takes out the seeds that lie in stretches of the target; both are in target order.
