@@ -331,7 +331,10 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     let core = Arc::clone(core);
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
-        core.map(|core| core.metrics.render(&gauges(&core)))
+        core.map(|core| {
+            let all = [&gauges(&core)[..], &near_gauges(&core)[..]].concat();
+            core.metrics.render(&all)
+        })
             .unwrap_or_default()
     };
     Pages {
@@ -340,7 +343,9 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     }
 }
 
-fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 16] {
+type Gauge = (&'static str, &'static str, u64);
+
+fn gauges(core: &Core) -> [Gauge; 12] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
@@ -395,6 +400,17 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 16] {
             core.scorer.queued() as u64,
         ),
         (
+            "kvatlas_damaged_records",
+            "Records left out at the start",
+            core.damaged_records,
+        ),
+    ]
+}
+
+// Of the search by vectors.
+fn near_gauges(core: &Core) -> [Gauge; 4] {
+    [
+        (
             "kvatlas_sketches",
             "Donors that can be found by a sketch of their tokens",
             core.catalog.sketched(),
@@ -416,11 +432,6 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 16] {
                 .embedder
                 .as_ref()
                 .map_or(0, |embedder| embedder.queued() as u64),
-        ),
-        (
-            "kvatlas_damaged_records",
-            "Records left out at the start",
-            core.damaged_records,
         ),
     ]
 }
