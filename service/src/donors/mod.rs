@@ -2,7 +2,9 @@
 
 pub mod align;
 pub mod catalog;
+pub mod cover;
 mod evict;
+pub mod facts;
 pub mod find;
 pub mod gate;
 pub mod index;
