@@ -24,6 +24,8 @@ pub enum Command {
     Manifest(ManifestArgs),
     /// FindDonor over many donors: latency, memory, and right answers by class of target.
     Donors(DonorsArgs),
+    /// FindDonor on every class of target, each answer judged.
+    Quality(QualityArgs),
     /// Import of priors, and the start of a server that has many.
     Priors(PriorsArgs),
     /// Online scoring: products and screen against a plain read, numpy, torch, and over gRPC.
@@ -138,6 +140,46 @@ pub struct DonorsArgs {
     /// How long latency is measured.
     #[arg(long, default_value_t = 10_000, value_parser = bounded(10, 600_000), value_name = "MS")]
     pub load_ms: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct QualityArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+
+    /// Donors of token ids registered; those with text come on top.
+    #[arg(long, default_value_t = 1000, value_parser = bounded(40, 100_000), value_name = "N")]
+    pub donors: usize,
+
+    /// Tokens of such a donor, and of most look-ups.
+    #[arg(long, default_value_t = 2048, value_parser = bounded(1024, 65_536), value_name = "N")]
+    pub tokens: usize,
+
+    /// Look-ups of each class.
+    #[arg(long, default_value_t = 200, value_parser = bounded(1, 10_000), value_name = "N")]
+    pub queries: usize,
+
+    /// Passages that prompts are made of: gzipped JSON lines of {doc, part, text, tokens}. Without
+    /// it, a built-in sample.
+    #[arg(long, value_name = "PATH")]
+    pub passages: Option<PathBuf>,
+
+    /// The same verses in two translations, for the class of paraphrases: JSON lines of
+    /// {verse, kjv, asv}.
+    #[arg(long, value_name = "PATH")]
+    pub verses: Option<PathBuf>,
+
+    /// Folder of the text embedding model that the server is started with.
+    #[arg(long, value_name = "DIR")]
+    pub embedding_model: Option<PathBuf>,
+
+    /// ONNX Runtime library that the server loads.
+    #[arg(long, value_name = "PATH")]
+    pub onnxruntime: Option<PathBuf>,
+
+    /// Also writes what is registered and asked to donors.jsonl and targets.jsonl in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub dump: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

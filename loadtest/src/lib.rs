@@ -13,6 +13,7 @@ pub mod passages;
 pub mod prior;
 pub mod priors;
 pub mod prompts;
+pub mod quality;
 pub mod random;
 pub mod run;
 pub mod score;

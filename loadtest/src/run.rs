@@ -9,7 +9,7 @@ use crate::{
     child::end_with_parent,
     donors, echo,
     error::LoadtestError,
-    kill_test, manifest, priors, score,
+    kill_test, manifest, priors, quality, score,
 };
 
 /// Runs the command; its result goes to standard output.
@@ -25,6 +25,11 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
         }
         Command::Donors(args) => {
             let report = on_runtime(args.common.client_workers, donors::measure(&args))?;
+            tell(args.common.json, &report, report.table())?;
+            report.verdict()
+        }
+        Command::Quality(args) => {
+            let report = on_runtime(args.common.client_workers, quality::measure(&args))?;
             tell(args.common.json, &report, report.table())?;
             report.verdict()
         }

@@ -95,6 +95,35 @@ mod tests {
     }
 
     #[test]
+    fn quality_of_every_class() {
+        let sizes = ["--donors", "120", "--tokens", "1024", "--queries", "17"];
+        let report = check(&[&["quality", "--seed", "7"][..], &sizes].concat());
+        let classes = report["classes"].as_object().unwrap();
+        assert_eq!(classes.len(), 17);
+        for (name, class) in classes {
+            if name == "paraphrase" {
+                assert_eq!(class["not_asked"], "no --verses");
+                continue;
+            }
+            assert_eq!(class["asked"], 17, "{name}");
+            assert_eq!(class["right"], 17, "{name}");
+            assert_eq!(class["false_spans"], 0, "{name}");
+            let nothing = matches!(name.as_str(), "negative" | "cross_namespace");
+            assert_eq!(class["found"], if nothing { 0 } else { 17 }, "{name}");
+            if !nothing {
+                let coverage = class["coverage"].as_f64().unwrap();
+                assert!(coverage >= 0.98, "{name}: {coverage}");
+            }
+        }
+        let flagged = |class: &str| classes[class]["flagged"].as_u64().unwrap();
+        // Where the server keeps texts, it compares them all.
+        if classes["fact_flip"]["compared"] == 17 {
+            assert_eq!(flagged("fact_flip"), 17);
+            assert!(flagged("benign") <= 1);
+        }
+    }
+
+    #[test]
     fn priors_are_there_after_a_new_start() {
         let report = check(&[&["priors", "--count", "3"][..], &TINY_PRIORS].concat());
         assert_positive(&report, &["import_ms_p50", "import_ms_max", "start_s"]);

@@ -1,6 +1,6 @@
 //! Latency, memory and quality of donor discovery, by kind of recipient.
 //!
-//! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file]`. Passages are
+//! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file] [class]`. Passages are
 //! generated from a seed; or they are the token lists of a gzipped JSONL file.
 
 #![expect(
@@ -51,22 +51,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let donors: usize = arguments.next().map_or(Ok(10_000), |n| n.parse())?;
     let queries: usize = arguments.next().map_or(Ok(1_000), |n| n.parse())?;
     let pool = Pool::new(donors, arguments.next().as_deref())?;
+    let only = arguments.next();
     let mut out = std::io::stdout();
 
-    let (world, insert_us, prepare_us) = World::build(&pool, donors);
+    let mut insert_us = Vec::new();
+    let mut world = World::build(&pool, donors, &mut insert_us);
+    let tokens: usize = (0..donors)
+        .filter_map(|slot| world.index.tokens(slot as u32))
+        .map(|packed| packed.len())
+        .sum();
+    let bytes = |part: usize| part as f64 / tokens as f64;
     writeln!(
         out,
-        "{donors} donors, {:.0} tokens each, {:.1} MB, \
-         p50: prepare {prepare_us:.1} us, insert {insert_us:.1} us",
-        world
-            .donors
-            .iter()
-            .map(|donor| donor.tokens.len())
-            .sum::<usize>() as f64
-            / donors as f64,
-        world.index.memory_bytes() as f64 / 1e6,
+        "{donors} donors, {:.0} tokens each, {:.3} bytes a token, {:.3} of them for seeds",
+        tokens as f64 / donors as f64,
+        bytes(world.index.memory_bytes()),
+        bytes(world.index.postings_bytes()),
     )?;
+    writeln!(out, "inserted   {}", summary(&mut insert_us))?;
+    let (mut removed_us, mut again_us) = world.replace(donors.min(10_000));
+    writeln!(out, "removed    {}", summary(&mut removed_us))?;
+    writeln!(out, "again      {}", summary(&mut again_us))?;
     for (number, (name, make)) in (0..).zip(CLASSES) {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let mut random = Random(1_000 + number);
         let made: Vec<Query> = (0..queries)
             .map(|_| make(&mut random, &pool, &world))
@@ -108,19 +117,19 @@ fn measure(world: &World, queries: &[Query]) -> String {
             coverage(
                 &windows,
                 &query.tokens,
-                &world.donors[a.slot as usize].tokens,
+                &world.donor(a.slot as usize).tokens,
             )
         });
         let best = world
             .rivals(query)
-            .map(|slot| coverage(&windows, &query.tokens, &world.donors[slot].tokens))
+            .map(|slot| coverage(&windows, &query.tokens, &world.donor(slot).tokens))
             .fold(truth, usize::max);
         right += usize::from(truth * 100 >= best * 98);
         exact += usize::from(nominated.map_or(0, |a| a.coverage as usize) == truth);
         reported += nominated.map_or(0, |a| a.coverage as usize);
         best_total += best;
         for aligned in &found.candidates {
-            let donor = &world.donors[aligned.slot as usize].tokens;
+            let donor = &world.donor(aligned.slot as usize).tokens;
             false_spans += count_false(aligned, &query.tokens, donor);
         }
     }
@@ -172,7 +181,8 @@ struct Query {
 }
 
 struct World {
-    donors: Vec<Donor>,
+    /// By donor; the tokens are only in the index.
+    passages: Vec<Vec<usize>>,
     /// Donors by passage.
     having: HashMap<usize, Vec<usize>>,
     index: DonorIndex,
@@ -185,13 +195,14 @@ struct World {
 
 impl World {
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
-    fn build(pool: &Pool, count: usize) -> (Self, f64, f64) {
+    fn build(pool: &Pool, count: usize, insert_us: &mut Vec<f64>) -> Self {
         let mut random = Random(42);
         let plain = count * 7 / 10;
         let templates = count * 9 / 10;
         let shared = random.tokens(SHARED_TOKENS);
         let mut form = Vec::new();
-        let mut donors = Vec::with_capacity(count);
+        let mut all_passages = Vec::with_capacity(count);
+        let mut index = DonorIndex::new();
         for slot in 0..count {
             let passages = pool.draw(&mut random, PASSAGES_PER_DONOR);
             let donor = if slot < plain {
@@ -214,40 +225,54 @@ impl World {
                     passages,
                 }
             };
-            donors.push(donor);
-        }
-        let mut index = DonorIndex::new();
-        let (mut prepare_us, mut insert_us) = (Vec::new(), Vec::new());
-        for (slot, donor) in (0..).zip(&donors) {
-            let start = Instant::now();
             let prepared = prepare(&donor.tokens);
-            let ready = Instant::now();
-            index.insert(slot, &prepared);
-            prepare_us.push((ready - start).as_secs_f64() * 1e6);
-            insert_us.push(ready.elapsed().as_secs_f64() * 1e6);
+            let start = Instant::now();
+            index.insert(slot as u32, &prepared);
+            insert_us.push(start.elapsed().as_secs_f64() * 1e6);
+            all_passages.push(donor.passages);
         }
-        let (insert_us, prepare_us) = (
-            percentile(&mut insert_us, 0.5),
-            percentile(&mut prepare_us, 0.5),
-        );
         let mut having: HashMap<usize, Vec<usize>> = HashMap::new();
-        for (slot, donor) in donors.iter().enumerate() {
-            for &passage in &donor.passages {
+        for (slot, passages) in all_passages.iter().enumerate() {
+            for &passage in passages {
                 having.entry(passage).or_default().push(slot);
             }
         }
-        (
-            Self {
-                donors,
-                having,
-                index,
-                plain,
-                templates,
-                shared,
-            },
-            insert_us,
-            prepare_us,
-        )
+        Self {
+            passages: all_passages,
+            having,
+            index,
+            plain,
+            templates,
+            shared,
+        }
+    }
+
+    fn donor(&self, slot: usize) -> Donor {
+        let mut tokens = Vec::new();
+        let packed = self.index.tokens(slot as u32).expect("every slot has one");
+        packed.unpack_into(&mut tokens);
+        Donor {
+            tokens,
+            passages: self.passages[slot].clone(),
+        }
+    }
+
+    /// Takes donors out and puts them in again; microseconds of each.
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+    fn replace(&mut self, count: usize) -> (Vec<f64>, Vec<f64>) {
+        let mut random = Random(9);
+        let mut times = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let slot = random.below(self.passages.len());
+            let prepared = prepare(&self.donor(slot).tokens);
+            let start = Instant::now();
+            self.index.remove(slot as u32);
+            let removed = Instant::now();
+            self.index.insert(slot as u32, &prepared);
+            times.0.push((removed - start).as_secs_f64() * 1e6);
+            times.1.push(removed.elapsed().as_secs_f64() * 1e6);
+        }
+        times
     }
 
     fn source(&self, random: &mut Random) -> usize {
@@ -299,7 +324,7 @@ fn reorder(random: &mut Random, pool: &Pool, world: &World) -> Query {
 
 fn partial(random: &mut Random, pool: &Pool, world: &World) -> Query {
     let source = world.source(random);
-    let kept = &world.donors[source].passages[..PASSAGES_PER_DONOR * 3 / 4];
+    let kept = &world.passages[source][..PASSAGES_PER_DONOR * 3 / 4];
     let more = pool.draw(random, PASSAGES_PER_DONOR / 4);
     let passages = [kept, &more].concat();
     Query {
@@ -333,7 +358,7 @@ fn every_12th(random: &mut Random, _: &Pool, world: &World) -> Query {
 fn contained(random: &mut Random, pool: &Pool, world: &World) -> Query {
     let source = world.source(random);
     let middle = PASSAGES_PER_DONOR / 2;
-    let passages = world.donors[source].passages[middle - 1..=middle].to_vec();
+    let passages = world.passages[source][middle - 1..=middle].to_vec();
     Query {
         tokens: pool.wrap(random, &passages),
         source: Some(source),
@@ -348,7 +373,7 @@ fn multi_turn(random: &mut Random, _: &Pool, world: &World) -> Query {
 }
 
 fn template(random: &mut Random, _: &Pool, world: &World) -> Query {
-    let source = world.templates + random.below(world.donors.len() - world.templates);
+    let source = world.templates + random.below(world.passages.len() - world.templates);
     query(world, source, |donor| fill(random, &donor.tokens))
 }
 
@@ -360,7 +385,7 @@ fn preamble(random: &mut Random, pool: &Pool, world: &World) -> Query {
 }
 
 fn crowd(random: &mut Random, pool: &Pool, world: &World) -> Query {
-    let source = world.templates + random.below(world.donors.len() - world.templates);
+    let source = world.templates + random.below(world.passages.len() - world.templates);
     query(world, source, |donor| {
         let form = fill(random, &donor.tokens[..1_000]);
         [form, pool.wrap(random, &donor.passages)].concat()
@@ -378,11 +403,11 @@ fn negative(random: &mut Random, pool: &Pool, _: &World) -> Query {
 }
 
 fn query(world: &World, source: usize, make: impl FnOnce(&Donor) -> Vec<u32>) -> Query {
-    let donor = &world.donors[source];
+    let donor = world.donor(source);
     Query {
-        tokens: make(donor),
+        tokens: make(&donor),
         source: Some(source),
-        passages: donor.passages.clone(),
+        passages: donor.passages,
     }
 }
 
@@ -557,6 +582,16 @@ fn count_false(aligned: &Aligned, target: &[u32], donor: &[u32]) -> usize {
     spans
         .filter(|s| is_false(s.target_start, s.donor_start, s.length))
         .count()
+}
+
+fn summary(us: &mut [f64]) -> String {
+    format!(
+        "us mean {:.1} p50 {:.1} p99 {:.1} max {:.1}",
+        us.iter().sum::<f64>() / us.len() as f64,
+        percentile(us, 0.5),
+        percentile(us, 0.99),
+        percentile(us, 1.0),
+    )
 }
 
 fn percentile(values: &mut [f64], fraction: f64) -> f64 {

@@ -282,10 +282,13 @@ async fn live(
 }
 
 // Lets queued work finish.
-fn end(core: Arc<Core>, threads: [std::thread::JoinHandle<()>; 2]) {
+fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     core.importers.stop();
     core.summary_importers.stop();
     core.finders.stop();
+    core.near.threads.stop();
+    core.catalog.sketch_bell.end();
+    core.catalog.embedding_bell.end();
     core.scorer.stop();
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
@@ -328,7 +331,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     }
 }
 
-fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
+fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 14] {
     let leases = core.donor_leases.counts();
     [
         ("kvatlas_priors", "Priors stored", core.priors.len() as u64),
@@ -381,6 +384,16 @@ fn gauges(core: &Core) -> [(&'static str, &'static str, u64); 12] {
             "kvatlas_score_queued",
             "Requests that wait to be scored",
             core.scorer.queued() as u64,
+        ),
+        (
+            "kvatlas_sketches",
+            "Donors that can be found by a sketch of their tokens",
+            core.catalog.sketched(),
+        ),
+        (
+            "kvatlas_sketches_behind",
+            "Donors whose sketches are still to be made or removed",
+            core.catalog.sketches_behind(),
         ),
         (
             "kvatlas_damaged_records",

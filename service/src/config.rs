@@ -250,6 +250,17 @@ pub struct ServeArgs {
     )]
     pub drain_ms: u64,
 
+    /// Whether donors that share vocabulary with a prompt but no long run are looked for, by a
+    /// sketch of their tokens. It needs no text and no model.
+    #[arg(
+        long,
+        env = "KVATLAS_SKETCHES",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+        value_name = "BOOL"
+    )]
+    pub sketches: bool,
+
     #[command(flatten)]
     pub gates: GateArgs,
 
@@ -412,6 +423,7 @@ impl Default for ServeArgs {
             data_dir: "kvatlas-data".into(),
             models_dir: None,
             mode: None,
+            sketches: true,
             workers: 0,
             calls_in_flight_max: 4096,
             message_bytes_max: 8 << 20,

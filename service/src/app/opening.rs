@@ -1,6 +1,6 @@
 //! From arguments to everything that handlers work with: reads the data folder, starts the workers.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
 use kvatlas_kernels::score::Cpu;
 use tokio::sync::{Semaphore, watch};
@@ -9,8 +9,10 @@ use super::AppError;
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
-        catalog::Defaults,
+        catalog::{Catalog, Defaults},
+        neighbours::indexer,
         repeats::Repeats,
+        vectors::Sketches,
         vocabulary::Mode,
         writer::{Opened, Writer},
         writes::Capacity,
@@ -23,7 +25,7 @@ use crate::{
         scorer::{Device, Scorer, ScorerWorker},
         summary::Summaries,
     },
-    rpc::{Core, Limits, admission::Admission, clock::Clock},
+    rpc::{Core, Limits, admission::Admission, clock::Clock, near::NearParts},
     store::Store,
     supervise::{Supervisor, Workers},
     telemetry::{http::Stage, metrics::Metrics},
@@ -39,10 +41,15 @@ const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
+/// Look-ups among vectors at a time, and how many may wait.
+const NEAR_THREADS: usize = 1;
+const NEAR_QUEUE_DEPTH_MAX: usize = 256;
+
 pub(super) struct Parts {
     pub(super) core: Arc<Core>,
     /// Each ends when the last way to it is gone.
-    pub(super) threads: [std::thread::JoinHandle<()>; 2],
+    /// Those that make vectors end when their bells say so.
+    pub(super) threads: Vec<JoinHandle<()>>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -85,12 +92,15 @@ fn open(
         catalog,
         ..
     } = donors;
+    let mut threads = indexers(args, supervisor, &catalog)?;
     let writer = supervisor.thread("donor-writer", move || writer.run());
+    threads.push(writer.map_err(AppError::Thread)?);
     let metrics = Metrics::new(store.epoch());
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
     let scoring = supervisor.thread("scorer", move || scoring.run());
+    threads.push(scoring.map_err(AppError::Thread)?);
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
@@ -111,30 +121,52 @@ fn open(
         summary_importers: workers("summary-import", SUMMARY_UPLOADS_MAX, SUMMARY_UPLOADS_MAX)?,
         summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
+        near: NearParts {
+            threads: workers("near-lookup", NEAR_THREADS, NEAR_QUEUE_DEPTH_MAX)?,
+            by_sketch: args.sketches,
+            texts: None,
+        },
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,
         clock,
         stage: stage.clone(),
-        limits: Limits {
-            message_bytes_max: args.message_bytes_max,
-            prior_bytes_max: args.prior_bytes_max,
-            summary_bytes_max: args.summary_bytes_max,
-            upload_max: Duration::from_millis(args.upload_ms_max),
-            call_max: Duration::from_millis(args.call_ms_max),
-            lease_ttl_ms: args.lease_ttl_ms,
-            query_ttl_ms: args.query_ttl_ms,
-            capacity,
-        },
+        limits: limits(args, capacity),
         damaged_records,
     };
     Ok(Parts {
         core: Arc::new(core),
-        threads: [
-            scoring.map_err(AppError::Thread)?,
-            writer.map_err(AppError::Thread)?,
-        ],
+        threads,
     })
+}
+
+// The threads that make vectors behind registrations.
+fn indexers(
+    args: &ServeArgs,
+    supervisor: &Supervisor,
+    catalog: &Arc<Catalog>,
+) -> Result<Vec<JoinHandle<()>>, AppError> {
+    let mut threads = Vec::new();
+    if args.sketches {
+        let source = Sketches(Arc::clone(catalog));
+        let work = move || indexer::run(&source, &source.0.sketch_bell);
+        threads.push(supervisor.thread("sketcher", work));
+    }
+    let started: Result<_, _> = threads.into_iter().collect();
+    started.map_err(AppError::Thread)
+}
+
+fn limits(args: &ServeArgs, capacity: Capacity) -> Limits {
+    Limits {
+        message_bytes_max: args.message_bytes_max,
+        prior_bytes_max: args.prior_bytes_max,
+        summary_bytes_max: args.summary_bytes_max,
+        upload_max: Duration::from_millis(args.upload_ms_max),
+        call_max: Duration::from_millis(args.call_ms_max),
+        lease_ttl_ms: args.lease_ttl_ms,
+        query_ttl_ms: args.query_ttl_ms,
+        capacity,
+    }
 }
 
 fn scorer(

@@ -93,6 +93,9 @@ pub(super) struct RegisterArgs {
     /// The request that the prompt came from: its own look-ups never nominate it
     #[arg(long, default_value = "", hide_default_value = true, value_name = "ID")]
     source_request_id: String,
+    /// The prompt's text, kept only where the server was started with --text
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -152,6 +155,12 @@ pub(super) struct FindArgs {
     /// Also list the best spans over up to this many donors
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     segment_donors_max: u32,
+    /// On a miss, list up to this many donors that are near in vocabulary or meaning
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    neighbours_max: u32,
+    /// The prompt's text, for a search by meaning and for a comparison of facts
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
     #[command(flatten)]
     gates: GateOverrides,
 }
@@ -228,7 +237,10 @@ async fn register(args: RegisterArgs, client: &Client) -> Result<Report, CliErro
         store_id: args.store_id,
         source_request_id: args.source_request_id,
         block_hashes: Vec::new(),
-        text: String::new(),
+        text: args
+            .text
+            .as_deref()
+            .map_or(Ok(String::new()), input::text)?,
     };
     let answer = client.register_donor(&record).await?;
     let admission = word(answer.admission().as_str_name(), "ADMISSION_");
@@ -267,6 +279,11 @@ async fn find(args: FindArgs, client: &Client) -> Result<Report, CliError> {
         explain: args.explain,
         lease_ttl_ms: args.lease_ttl_ms,
         segment_donors_max: args.segment_donors_max,
+        neighbours_max: args.neighbours_max,
+        text: args
+            .text
+            .as_deref()
+            .map_or(Ok(String::new()), input::text)?,
         ..FindDonor::new(input::tokens(&args.tokens)?, namespace)
     };
     lookup::report(&client.find_donor(&query).await)

@@ -65,6 +65,14 @@ pub(super) fn namespace_template() -> String {
     json.expect("a struct of strings and numbers is always JSON") + "\n"
 }
 
+/// A prompt's text.
+pub(super) fn text(path: &Path) -> Result<String, CliError> {
+    fs::read_to_string(path).map_err(|source| CliError::File {
+        path: path.into(),
+        source,
+    })
+}
+
 /// A namespace by its file, or by the id that an earlier answer showed.
 pub(super) fn namespace(file_or_id: &str) -> Result<NamespaceRef, CliError> {
     if let Ok(id) = NamespaceRef::id(file_or_id) {

@@ -230,7 +230,7 @@ pub(super) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     let equal = lanes_a
         .iter()
         .zip(lanes_b)
-        .take_while(|(a, b)| a == b)
+        .take_while(|(a, b)| are_equal(a, b))
         .count()
         * LANES;
     let more = a[equal..]
@@ -241,6 +241,12 @@ pub(super) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     equal + more
 }
 
+/// Without the call that comparing arrays of this length becomes.
+fn are_equal(a: &[u32; LANES], b: &[u32; LANES]) -> bool {
+    let differences = a.iter().zip(b).map(|(a, b)| a ^ b);
+    differences.fold(0, |any, difference| any | difference) == 0
+}
+
 /// How many last tokens two sequences share.
 fn common_suffix(a: &[u32], b: &[u32]) -> usize {
     let length = a.len().min(b.len());
@@ -248,7 +254,7 @@ fn common_suffix(a: &[u32], b: &[u32]) -> usize {
     let (_, lanes_a) = a.as_rchunks::<LANES>();
     let (_, lanes_b) = b.as_rchunks::<LANES>();
     let lanes = lanes_a.iter().rev().zip(lanes_b.iter().rev());
-    let left = length - lanes.take_while(|(a, b)| a == b).count() * LANES;
+    let left = length - lanes.take_while(|(a, b)| are_equal(a, b)).count() * LANES;
     let more = a[..left].iter().rev().zip(b[..left].iter().rev());
     length - left + more.take_while(|(a, b)| a == b).count()
 }

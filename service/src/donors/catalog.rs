@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -12,14 +12,18 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::{
     gate::Gates,
+    ids::Ids,
     index::{DonorIndex, Prepared},
+    names::Names,
     namespace::{Namespace, NamespaceId},
+    neighbours::{Neighbours, Shape, indexer::Bell, pending::SlotSet},
     owners::{Owner, Owners},
     record::Settings,
     search::Scratch,
+    slots::Slots,
     vocabulary::{Medium, Mode},
 };
-use crate::leases::Claim;
+use crate::{leases::Claim, store::log::PlaceCell};
 
 /// Most namespaces at a time.
 pub const NAMESPACES_MAX: usize = 10_000;
@@ -39,8 +43,13 @@ pub struct Donor {
     pub captured_tokens: u32,
     pub exact_tokens: u32,
     pub medium: Medium,
-    pub store_id: Box<str>,
+    /// Shared by all donors of the store.
+    pub store_id: Arc<str>,
     pub source_request_id: Box<str>,
+    /// Where its record lies in the log.
+    pub place: PlaceCell,
+    /// Whether that record has a text.
+    pub has_text: bool,
     /// What leases of it are counted on, and what makes them stale.
     pub claim: Arc<Claim>,
     /// When it was last hit, by [`Catalog::tick`].
@@ -63,6 +72,13 @@ pub struct Shard {
     pub id: NamespaceId,
     pub namespace: Namespace,
     pub settings: RwLock<Settings>,
+    /// Sketches of the donors' tokens, made behind their registration.
+    pub sketches: Neighbours,
+    /// Embeddings of the donors' texts, once there are any.
+    pub embeddings: OnceLock<Neighbours>,
+    /// Slots whose sketch, or whose embeddings, are not up to date. Marked under `donors`' lock.
+    pub unsketched: Mutex<SlotSet>,
+    pub unembedded: Mutex<SlotSet>,
     donors: RwLock<ShardDonors>,
 }
 
@@ -70,9 +86,8 @@ pub struct Shard {
 #[derive(Debug, Default)]
 pub struct ShardDonors {
     pub index: DonorIndex,
-    slots: Vec<Option<Arc<Donor>>>,
-    free: Vec<u32>,
-    by_id: HashMap<Box<str>, u32>,
+    slots: Slots<Arc<Donor>>,
+    ids: Ids,
     tokens: u64,
 }
 
@@ -80,22 +95,23 @@ impl ShardDonors {
     /// The donor in a slot that the index returned.
     #[must_use]
     pub fn at(&self, slot: u32) -> Option<&Arc<Donor>> {
-        self.slots.get(usize::try_from(slot).ok()?)?.as_ref()
+        self.slots.get(slot)
     }
 
     #[must_use]
     pub fn by_id(&self, donor_id: &str) -> Option<&Arc<Donor>> {
-        self.at(*self.by_id.get(donor_id)?)
+        let has_id = |slot| self.at(slot).is_some_and(|donor| *donor.id == *donor_id);
+        self.at(self.ids.find(donor_id, has_id)?)
     }
 
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.ids.len()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.len() == 0
     }
 
     #[must_use]
@@ -104,30 +120,25 @@ impl ShardDonors {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Donor>> {
-        self.slots.iter().flatten()
+        self.slots.iter()
     }
 
-    fn take(&mut self, donor_id: &str) -> Option<Arc<Donor>> {
-        let slot = self.by_id.remove(donor_id)?;
+    fn take(&mut self, donor_id: &str) -> Option<(u32, Arc<Donor>)> {
+        let slots = &self.slots;
+        let has_id = |slot| slots.get(slot).is_some_and(|donor| *donor.id == *donor_id);
+        let slot = self.ids.remove(donor_id, has_id)?;
         self.index.remove(slot);
-        self.free.push(slot);
-        let donor = self.slots.get_mut(slot as usize)?.take()?;
+        let donor = self.slots.take(slot)?;
         self.tokens -= u64::from(donor.captured_tokens);
-        Some(donor)
+        Some((slot, donor))
     }
 
-    fn put(&mut self, donor: Arc<Donor>, prepared: &Prepared) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            // The capacity keeps donors far below 2^32.
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        self.index.insert(slot, prepared);
-        self.by_id.insert(donor.id.clone(), slot);
+    fn put(&mut self, donor: &Arc<Donor>, prepared: &Prepared) -> u32 {
         self.tokens += u64::from(donor.captured_tokens);
-        if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = Some(donor);
-        }
+        let slot = self.slots.put(Arc::clone(donor));
+        self.index.insert(slot, prepared);
+        self.ids.insert(&donor.id, slot);
+        slot
     }
 }
 
@@ -138,7 +149,19 @@ impl Shard {
             id: namespace.id(),
             namespace,
             settings: RwLock::new(settings),
+            sketches: Neighbours::new(Shape::SKETCH),
+            embeddings: OnceLock::new(),
+            unsketched: Mutex::default(),
+            unembedded: Mutex::default(),
             donors: RwLock::default(),
+        }
+    }
+
+    // What is in the slot has changed, so that its vectors are to be made again.
+    fn mark(&self, slot: u32, donor: &Donor) {
+        self.unsketched.lock().insert(slot);
+        if donor.has_text {
+            self.unembedded.lock().insert(slot);
         }
     }
 
@@ -156,10 +179,18 @@ pub struct Defaults {
     pub gates: Gates,
 }
 
+/// Where a donor became searchable, and whose place it took.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) slot: u32,
+    pub(super) replaced: Option<Arc<Donor>>,
+}
+
 /// All shards, all owners, and the server's own settings.
 #[derive(Debug)]
 pub struct Catalog {
     pub owners: Owners,
+    pub(super) names: Names,
     pub epoch: u64,
     defaults: Defaults,
     settings: RwLock<Settings>,
@@ -168,6 +199,9 @@ pub struct Catalog {
     tokens: AtomicU64,
     clock: AtomicU64,
     scratches: Mutex<Vec<Scratch>>,
+    /// Wake those who make vectors.
+    pub sketch_bell: Bell,
+    pub embedding_bell: Bell,
 }
 
 impl Catalog {
@@ -175,6 +209,7 @@ impl Catalog {
     pub fn new(defaults: Defaults, epoch: u64) -> Catalog {
         Catalog {
             owners: Owners::default(),
+            names: Names::default(),
             epoch,
             defaults,
             settings: RwLock::default(),
@@ -183,6 +218,8 @@ impl Catalog {
             tokens: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             scratches: Mutex::default(),
+            sketch_bell: Bell::default(),
+            embedding_bell: Bell::default(),
         }
     }
 
@@ -283,25 +320,49 @@ impl Catalog {
     }
 
     /// Makes a donor searchable in the place of one of the same id, whose leases become stale.
-    pub(super) fn publish(&self, shard: &Shard, donor: Arc<Donor>, prepared: &Prepared) -> bool {
+    pub(super) fn publish(
+        &self,
+        shard: &Shard,
+        donor: &Arc<Donor>,
+        prepared: &Prepared,
+    ) -> Published {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
-        let replaced = {
+        let (slot, replaced) = {
             let mut donors = shard.donors.write();
-            let replaced = donors.take(&donor.id);
-            donors.put(donor, prepared);
-            replaced
+            let replaced = donors.take(&donor.id).map(|(slot, old)| {
+                shard.mark(slot, &old);
+                old
+            });
+            let slot = donors.put(donor, prepared);
+            shard.mark(slot, donor);
+            (slot, replaced)
         };
+        self.ring();
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
-        replaced.inspect(|old| self.retire(old)).is_some()
+        if let Some(old) = &replaced {
+            self.retire(old);
+        }
+        Published { slot, replaced }
     }
 
     /// Takes a donor out of the search; its leases become stale.
     pub(super) fn unpublish(&self, shard: &Shard, donor_id: &str) -> Option<Arc<Donor>> {
-        let donor = shard.donors.write().take(donor_id)?;
+        let donor = {
+            let mut donors = shard.donors.write();
+            let (slot, donor) = donors.take(donor_id)?;
+            shard.mark(slot, &donor);
+            donor
+        };
+        self.ring();
         self.retire(&donor);
         Some(donor)
+    }
+
+    fn ring(&self) {
+        self.sketch_bell.ring();
+        self.embedding_bell.ring();
     }
 
     fn retire(&self, donor: &Donor) {

@@ -93,10 +93,11 @@ impl DonorIndex {
         donors_max: usize,
         scratch: &mut Scratch,
     ) -> Vec<(u32, Span)> {
-        let _ = (&self, scratch);
         let length = count_u32(target.tokens.len());
         let boundary = count_u32(target.boundary);
-        let candidates = gather(first, boundary..length, |_covered, _max| Vec::new());
+        let candidates = gather(first, boundary..length, |covered, max| {
+            self.nominate_uncovered(target, covered, scratch, max)
+        });
         let spans: Vec<(usize, Vec<Span>)> = candidates
             .into_iter()
             .map(|aligned| (aligned.slot as usize, aligned.spans))
@@ -196,9 +197,6 @@ struct Choice<'a> {
     best: Best,
 }
 
-/// How many donors, how many spans, and which donors.
-type Costs<'a> = (usize, usize, &'a [usize]);
-
 #[derive(Debug, Default)]
 struct Best {
     tokens: u32,
@@ -209,9 +207,13 @@ struct Best {
 
 impl Best {
     /// The greater the better.
-    fn rank(&self) -> (u32, Reverse<Costs<'_>>) {
-        let costs = (self.donors.len(), self.spans.len(), &self.donors[..]);
-        (self.tokens, Reverse(costs))
+    fn rank(&self) -> impl Ord + '_ {
+        (
+            self.tokens,
+            Reverse(self.donors.len()),
+            Reverse(self.spans.len()),
+            Reverse(&self.donors),
+        )
     }
 }
 

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use super::{
     align::Span,
+    answer::{Answer, FoundDonor, LeaseRefusal, Outcome, Rejected, Segment, Timings},
     catalog::{Catalog, Donor, Shard, ShardDonors},
     gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
     namespace::NamespaceId,
     repeats::{RepeatKey, Repeats},
     search::{Aligned, Scratch, Target},
-    vocabulary::{FallbackReason, Mode, Tier},
+    vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
 use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms};
 
 /// Candidates that are compared token by token.
 const VERIFY_MAX: usize = 8;
 /// Rejected candidates that an explained answer lists.
-const REJECTED_MAX: usize = 8;
+pub(super) const REJECTED_MAX: usize = 8;
 
 /// A validated look-up.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ pub struct FindQuery<'a> {
     pub explain: bool,
     /// Milliseconds.
     pub lease_ttl_ms: u32,
+    /// Donors whose spans are combined; 0: none.
+    pub segment_donors_max: usize,
+    /// Neighbours that a miss lists.
+    pub neighbours_max: usize,
 }
 
 /// What a look-up needs beside the query. Times are in nanoseconds and milliseconds.
@@ -51,86 +56,6 @@ impl std::fmt::Debug for Finder<'_> {
         out.debug_struct("Finder")
             .field("now_ms", &self.now_ms)
             .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Prefix,
-    Spans,
-    Miss,
-}
-
-/// Why an answer that is not a miss carries no lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseRefusal {
-    DiscoveryOnly,
-    StoreNotReadable,
-    SpansNotAccepted,
-    HolderMissing,
-}
-
-#[derive(Debug, Clone)]
-pub struct Answer {
-    pub outcome: Outcome,
-    /// On a miss, and on spans.
-    pub reason: Option<FallbackReason>,
-    /// In numbers, never content.
-    pub detail: String,
-    pub found: Option<FoundDonor>,
-    pub lease: Option<Grant>,
-    pub lease_refusal: Option<LeaseRefusal>,
-    pub namespace: Option<NamespaceId>,
-    pub mode: Mode,
-    pub timings: Timings,
-    pub rejected: Vec<Rejected>,
-    /// This is what was answered before.
-    pub repeated: bool,
-}
-
-#[derive(Debug, Clone)]
-pub struct FoundDonor {
-    pub donor: Arc<Donor>,
-    pub worth: Worth,
-    pub tier: Tier,
-    /// In target order, with the tier of each.
-    pub spans: Vec<(Span, Tier)>,
-}
-
-/// A candidate that was verified and not nominated.
-#[derive(Debug, Clone)]
-pub struct Rejected {
-    pub donor: Arc<Donor>,
-    pub reason: FallbackReason,
-    pub detail: String,
-    pub worth: Worth,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Timings {
-    pub seeds_ns: u64,
-    pub align_ns: u64,
-    pub gate_ns: u64,
-    pub total_ns: u64,
-}
-
-impl Answer {
-    /// A miss, before or instead of a search.
-    #[must_use]
-    pub fn miss(reason: FallbackReason, detail: impl Into<String>, mode: Mode) -> Answer {
-        Answer {
-            outcome: Outcome::Miss,
-            reason: Some(reason),
-            detail: detail.into(),
-            found: None,
-            lease: None,
-            lease_refusal: None,
-            namespace: None,
-            mode,
-            timings: Timings::default(),
-            rejected: Vec::new(),
-            repeated: false,
-        }
     }
 }
 
@@ -160,10 +85,7 @@ impl Finder<'_> {
             let reason = FallbackReason::ProviderMiss;
             return Arc::new(finish(Answer::miss(reason, detail, mode)));
         };
-        let repeat = (mode == Mode::Materialize && !query.request_id.is_empty()).then(|| {
-            let prompt = (query.tokens, query.exact_prefix_tokens);
-            RepeatKey::new(namespace, query.holder, query.request_id, prompt)
-        });
+        let repeat = repeat_key(query, namespace, mode);
         if let Some(key) = &repeat
             && let Some(earlier) = self.repeats.get(key)
             && self.is_leased(&earlier, query.holder)
@@ -177,8 +99,18 @@ impl Finder<'_> {
             mode,
         };
         let answer = Arc::new(finish(self.search(&search)));
+        self.remembered(repeat, answer, query.holder)
+    }
+
+    /// The answer, or the one that holds the request's lease already.
+    pub(super) fn remembered(
+        &self,
+        repeat: Option<RepeatKey>,
+        answer: Arc<Answer>,
+        holder: &str,
+    ) -> Arc<Answer> {
         match (repeat, answer.lease) {
-            (Some(key), Some(grant)) => self.remember(key, answer, grant, query.holder),
+            (Some(key), Some(grant)) => self.remember(key, answer, grant, holder),
             _ => answer,
         }
     }
@@ -218,11 +150,7 @@ impl Finder<'_> {
                 return self.attempt(search, scratch, &any);
             }
             // What cannot be leased or read must not hide what can.
-            let usable = |donor: &Donor| {
-                any(donor)
-                    && donor.is_leasable(self.now_ms, self.catalog.epoch)
-                    && is_readable(donor, query)
-            };
+            let usable = |donor: &Donor| self.is_usable(donor, query);
             let answer = self.attempt(search, scratch, &usable);
             if answer.outcome != Outcome::Miss
                 || answer.reason == Some(FallbackReason::ProviderTimeout)
@@ -236,6 +164,13 @@ impl Finder<'_> {
                 || answer.reason == Some(FallbackReason::ProviderMiss);
             if says_more { other } else { answer }
         })
+    }
+
+    /// Whether a donor may be nominated for materialization.
+    pub(super) fn is_usable(&self, donor: &Donor, query: &FindQuery<'_>) -> bool {
+        !is_own(donor, query)
+            && donor.is_leasable(self.now_ms, self.catalog.epoch)
+            && is_readable(donor, query)
     }
 
     // One search among the donors that are wanted, and the best of them.
@@ -263,10 +198,12 @@ impl Finder<'_> {
             verify_max: VERIFY_MAX,
         };
         let found = donors.index.search(&target, scratch, self.clock_ns);
+        let segments = segments(query, &donors, &target, &found.candidates, scratch);
         let gate_started = (self.clock_ns)();
         let judged = judge_all(terms, &donors, found.candidates);
         drop(donors);
-        let mut answer = self.conclude(query, judged, mode);
+        let mut answer = self.conclude(query, judged, mode, Discovery::Seeds);
+        answer.segments = segments;
         let gate_ended = (self.clock_ns)();
         if gate_ended >= self.deadline_ns {
             self.take_back(&answer, query.holder);
@@ -279,19 +216,30 @@ impl Finder<'_> {
             seeds_ns: found.seeds_ns,
             align_ns: found.align_ns,
             gate_ns: gate_ended.saturating_sub(gate_started),
+            neighbours_ns: 0,
             total_ns: 0,
         };
         answer
     }
 
-    fn take_back(&self, answer: &Answer, holder: &str) {
-        if let Some(grant) = answer.lease {
+    /// Gives the lease of an answer back that nobody will get. One that was given before, under the
+    /// same request id, is somebody's already.
+    pub fn take_back(&self, answer: &Answer, holder: &str) {
+        if let Some(grant) = answer.lease
+            && !answer.repeated
+        {
             self.leases.release(self.now_ms, grant.id.as_ref(), holder);
         }
     }
 
     // Nominates the best candidate, and leases it where that is allowed.
-    fn conclude(&self, query: &FindQuery<'_>, judged: Vec<Judged>, mode: Mode) -> Answer {
+    pub(super) fn conclude(
+        &self,
+        query: &FindQuery<'_>,
+        judged: Vec<Judged>,
+        mode: Mode,
+        discovery: Discovery,
+    ) -> Answer {
         let Some((best, rejected)) = choose(judged) else {
             let detail = "no donor shares a sampled run of tokens with the prompt";
             return Answer::miss(FallbackReason::ProviderMiss, detail, mode);
@@ -345,6 +293,8 @@ impl Finder<'_> {
                 worth,
                 tier,
                 spans,
+                discovery,
+                facts_differ: None,
             }),
             lease: lease.ok(),
             lease_refusal: lease.err(),
@@ -352,6 +302,10 @@ impl Finder<'_> {
             mode,
             timings: Timings::default(),
             rejected,
+            segments: Vec::new(),
+            neighbours: Vec::new(),
+            sketch_search: VectorSearch::NotNeeded,
+            text_search: VectorSearch::NotNeeded,
             repeated: false,
         }
     }
@@ -412,8 +366,9 @@ struct Search<'a> {
     mode: Mode,
 }
 
+/// A candidate with its verdict.
 #[derive(Debug)]
-struct Judged {
+pub(super) struct Judged {
     donor: Arc<Donor>,
     verdict: Verdict,
     worth: Worth,
@@ -444,7 +399,12 @@ impl Judged {
     }
 }
 
-fn judge_all(terms: &Terms, donors: &ShardDonors, candidates: Vec<Aligned>) -> Vec<Judged> {
+/// Judges each candidate that is still there.
+pub(super) fn judge_all(
+    terms: &Terms,
+    donors: &ShardDonors,
+    candidates: Vec<Aligned>,
+) -> Vec<Judged> {
     let judge_one = |candidate: Aligned| {
         let donor = Arc::clone(donors.at(candidate.slot)?);
         let evidence = Evidence {
@@ -490,7 +450,53 @@ fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {
     Some((best, rejected))
 }
 
-fn terms(query: &FindQuery<'_>, gates: Gates, shard: Option<&Shard>) -> Terms {
+// The best spans over several donors, where they were asked for.
+fn segments(
+    query: &FindQuery<'_>,
+    donors: &ShardDonors,
+    target: &Target<'_>,
+    candidates: &[Aligned],
+    scratch: &mut Scratch,
+) -> Vec<Segment> {
+    if query.segment_donors_max == 0 {
+        return Vec::new();
+    }
+    let cover = donors
+        .index
+        .search_cover(target, candidates, query.segment_donors_max, scratch);
+    let segment = |(slot, span): (u32, Span)| {
+        let donor = Arc::clone(donors.at(slot)?);
+        let end = span.target_end() as usize;
+        let is_exact = span.donor_start == span.target_start
+            && span.target_end() <= donor.exact_tokens
+            && donors
+                .index
+                .tokens(slot)
+                .is_some_and(|tokens| tokens.starts_with(&query.tokens[..end]));
+        let tier = if is_exact {
+            Tier::Exact
+        } else {
+            Tier::Verified
+        };
+        Some(Segment { donor, span, tier })
+    };
+    cover.into_iter().filter_map(segment).collect()
+}
+
+/// Under which an answer with a lease is remembered; none where there can be no lease.
+pub(super) fn repeat_key(
+    query: &FindQuery<'_>,
+    namespace: NamespaceId,
+    mode: Mode,
+) -> Option<RepeatKey> {
+    (mode == Mode::Materialize && !query.request_id.is_empty()).then(|| {
+        let prompt = (query.tokens, query.exact_prefix_tokens);
+        RepeatKey::new(namespace, query.holder, query.request_id, prompt)
+    })
+}
+
+/// What the request says that bears on verdicts.
+pub(super) fn terms(query: &FindQuery<'_>, gates: Gates, shard: Option<&Shard>) -> Terms {
     Terms {
         // The edge keeps prompts far below 2^32 tokens.
         prompt_tokens: u32::try_from(query.tokens.len()).unwrap_or(u32::MAX),
@@ -503,7 +509,7 @@ fn terms(query: &FindQuery<'_>, gates: Gates, shard: Option<&Shard>) -> Terms {
 }
 
 // A request never borrows from its own served prompt.
-fn is_own(donor: &Donor, query: &FindQuery<'_>) -> bool {
+pub(super) fn is_own(donor: &Donor, query: &FindQuery<'_>) -> bool {
     !query.request_id.is_empty() && *donor.source_request_id == *query.request_id
 }
 
@@ -514,7 +520,7 @@ fn is_readable(donor: &Donor, query: &FindQuery<'_>) -> bool {
         .any(|store| **store == *donor.store_id)
 }
 
-fn timed_out(detail: &str, mode: Mode) -> Answer {
+pub(super) fn timed_out(detail: &str, mode: Mode) -> Answer {
     Answer::miss(FallbackReason::ProviderTimeout, detail, mode)
 }
 

@@ -11,6 +11,9 @@ use super::{
 /// Donors compared token by token for [`DonorIndex::covering`].
 const COVERING_TRIES_MAX: usize = 256;
 
+/// Slots of a whole chunk; the first one grows up to it.
+const CHUNK_SLOTS: usize = 4_096;
+
 /// What an insertion needs of a donor; made outside the lock.
 #[derive(Debug, Clone)]
 pub struct Prepared {
@@ -30,7 +33,8 @@ pub fn prepare(tokens: &[u32]) -> Prepared {
 /// Live donors by slot, and which of them have which seed.
 #[derive(Debug)]
 pub struct DonorIndex {
-    donors: Vec<Option<Arc<PackedTokens>>>,
+    /// In chunks, so that growing moves no donor.
+    donors: Vec<Box<[Option<Arc<PackedTokens>>]>>,
     live: usize,
     token_bytes: usize,
     pub(super) postings: Postings,
@@ -55,11 +59,17 @@ impl DonorIndex {
     /// Puts a donor into a slot. Whoever held the slot is removed first.
     pub fn insert(&mut self, slot: u32, donor: &Prepared) {
         self.remove(slot);
-        let at = slot as usize;
-        if at >= self.donors.len() {
-            self.donors.resize(at + 1, None);
+        let (chunk, at) = place_of(slot);
+        if chunk >= self.donors.len() {
+            self.donors.resize_with(chunk + 1, Box::default);
         }
-        self.donors[at] = Some(Arc::clone(&donor.tokens));
+        let chunk = &mut self.donors[chunk];
+        if at >= chunk.len() {
+            let mut more = std::mem::take(chunk).into_vec();
+            more.resize((at + 1).next_power_of_two(), None);
+            *chunk = more.into_boxed_slice();
+        }
+        chunk[at] = Some(Arc::clone(&donor.tokens));
         self.live += 1;
         self.token_bytes += donor.tokens.memory_bytes();
         for &key in &donor.keys {
@@ -69,7 +79,12 @@ impl DonorIndex {
 
     /// Takes a donor and all its postings out; false when the slot is empty.
     pub fn remove(&mut self, slot: u32) -> bool {
-        let Some(packed) = self.donors.get_mut(slot as usize).and_then(Option::take) else {
+        let (chunk, at) = place_of(slot);
+        let held = self
+            .donors
+            .get_mut(chunk)
+            .and_then(|chunk| chunk.get_mut(at));
+        let Some(packed) = held.and_then(Option::take) else {
             return false;
         };
         let mut tokens = Vec::new();
@@ -92,13 +107,21 @@ impl DonorIndex {
     }
 
     pub fn tokens(&self, slot: u32) -> Option<&Arc<PackedTokens>> {
-        self.donors.get(slot as usize)?.as_ref()
+        let (chunk, at) = place_of(slot);
+        self.donors.get(chunk)?.get(at)?.as_ref()
+    }
+
+    /// The part of [`Self::memory_bytes`] that finds donors, without their tokens.
+    pub fn postings_bytes(&self) -> usize {
+        self.postings.memory_bytes()
     }
 
     /// An estimate of the heap in use, packed tokens included.
     pub fn memory_bytes(&self) -> usize {
+        let slots: usize = self.donors.iter().map(|chunk| chunk.len()).sum();
         self.token_bytes
-            + self.donors.capacity() * size_of::<Option<Arc<PackedTokens>>>()
+            + self.donors.capacity() * size_of::<Box<[Option<Arc<PackedTokens>>]>>()
+            + slots * size_of::<Option<Arc<PackedTokens>>>()
             + self.postings.memory_bytes()
     }
 
@@ -133,6 +156,11 @@ impl DonorIndex {
                         .is_some_and(|donor| donor.starts_with(tokens))
             })
     }
+}
+
+/// Chunk, and place in it.
+fn place_of(slot: u32) -> (usize, usize) {
+    (slot as usize / CHUNK_SLOTS, slot as usize % CHUNK_SLOTS)
 }
 
 fn keys_of(tokens: &[u32]) -> Vec<u64> {
@@ -216,14 +244,17 @@ mod tests {
             index.insert(slot, donor);
         }
         assert!(index.memory_bytes() > empty + 500 * 192 * 16 / 8);
+        let model = (0..500).map(|i| (i, prompt(&[i % 7, i, i + 1]))).collect();
+        check(&index, &model);
         for slot in 0..500 {
             assert!(index.remove(slot * 7 % 500));
         }
         assert_eq!((index.len(), index.postings.len()), (0, 0));
         assert!(!index.remove(3));
-        let slots = 512 * size_of::<Option<Arc<PackedTokens>>>();
+        let slots = 512 * size_of::<Option<Arc<PackedTokens>>>() + 64;
+        let buckets = 256 * 32;
         assert!(
-            index.memory_bytes() <= empty + slots,
+            index.memory_bytes() <= empty + slots + buckets,
             "{}",
             index.memory_bytes()
         );

@@ -3,12 +3,20 @@
 //! Most seeds have one donor, so a cell holds its slot inline; the others hold the index of a list.
 //! Cells are ordered by fingerprint and a fingerprint's home grows with it, so growing is one pass
 //! in order, removal leaves no tombstones, and an absent seed is told at the first larger
-//! fingerprint. The shards keep the growth of one table short.
+//! fingerprint. The table is cut into shards, more as it grows, so that no growth takes long.
 
-/// Shards by the key's first bits. A shard of a million donors of 2,000 tokens has about half a
-/// million cells.
-const SHARDS: usize = 256;
-const SHARD_BITS: u32 = SHARDS.ilog2();
+/// Buckets by the key's first bits; each is a table of its own, cut into shards.
+const BUCKETS: usize = 256;
+const BUCKET_BITS: u32 = BUCKETS.ilog2();
+/// Seeds of a bucket for each of its shards. Moving a shard, when it grows or is split, is the
+/// longest pause of an insertion: at most twice as many seeds, some tenths of a millisecond.
+const SHARD_SEEDS_MEAN: usize = if cfg!(test) { 2 } else { 24_576 };
+/// Postings kept in one sorted list, before there are buckets: those of a dozen donors.
+const FEW_MAX: usize = if cfg!(test) { 32 } else { 2_048 };
+/// The shard of a [`ListRef`] into [`Few`].
+const FEW: u32 = u32::MAX;
+/// A full shard grows by one in so many homes: more would leave more of them empty.
+const GROWTH: u32 = 6;
 /// Cells past the last home, so that no probe wraps around.
 const TAIL: usize = 16;
 /// Marks a cell's value as the index of a list.
@@ -17,14 +25,32 @@ const LIST: u32 = 1 << 31;
 pub(super) const SLOT_MAX: u32 = LIST - 2;
 
 /// All postings of a namespace.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Postings {
-    shards: Box<[Shard]>,
+    few: Few,
+    /// None while there are few.
+    buckets: Box<[Bucket]>,
+}
+
+/// Pairs of key and slot in ascending order: a namespace with a donor or two must stay small.
+#[derive(Debug, Default)]
+struct Few {
+    keys: Vec<u64>,
+    slots: Vec<u32>,
+}
+
+/// Shards by the last bits of the fingerprint, in the manner of linear hashing: one more at a
+/// time, whose seeds come out of one other.
+#[derive(Debug, Default)]
+struct Bucket {
+    shards: Vec<Shard>,
+    used: usize,
 }
 
 /// The donors of one seed; good until the next change of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ListRef {
+    /// The bucket in the first bits, its shard in the others.
     shard: u32,
     value: u32,
 }
@@ -47,81 +73,205 @@ struct Shard {
 
 impl Postings {
     pub(super) fn new() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-        }
+        Self::default()
     }
 
     /// Adds a donor to a seed; nothing changes when it is there.
     pub(super) fn insert(&mut self, key: u64, slot: u32) {
         assert!(slot <= SLOT_MAX, "slot {slot} is above {SLOT_MAX}");
-        self.shards[shard_of(key)].insert(fingerprint(key), slot);
+        if self.buckets.is_empty() {
+            self.few.insert(key, slot);
+            if self.few.keys.len() > FEW_MAX {
+                self.buckets = (0..BUCKETS).map(|_| Bucket::default()).collect();
+                let few = std::mem::take(&mut self.few);
+                for (key, slot) in few.keys.into_iter().zip(few.slots) {
+                    self.buckets[bucket_of(key)].insert(fingerprint(key), slot);
+                }
+            }
+        } else {
+            self.buckets[bucket_of(key)].insert(fingerprint(key), slot);
+        }
     }
 
     /// Takes a donor from a seed; nothing changes when it is not there.
     pub(super) fn remove(&mut self, key: u64, slot: u32) {
-        self.shards[shard_of(key)].remove(fingerprint(key), slot);
+        if let Some(bucket) = self.buckets.get_mut(bucket_of(key)) {
+            bucket.remove(fingerprint(key), slot);
+        } else {
+            self.few.remove(key, slot);
+        }
     }
 
     /// The cell where the search for a key begins. Reading all of them first, with nothing that
     /// waits for one, lets their cache misses overlap.
     pub(super) fn home_cell(&self, key: u64) -> u64 {
-        let shard = &self.shards[shard_of(key)];
-        shard
-            .cells
-            .get(shard.home(fingerprint(key)))
-            .copied()
-            .unwrap_or(0)
+        let wanted = fingerprint(key);
+        let bucket = self.buckets.get(bucket_of(key));
+        let shard = bucket.and_then(|bucket| bucket.shards.get(bucket.shard_of(wanted)));
+        let cell = shard.and_then(|shard| shard.cells.get(shard.home(wanted)));
+        cell.copied().unwrap_or(0)
     }
 
     /// Who has the seed, given its [`Postings::home_cell`].
     pub(super) fn find(&self, key: u64, home_cell: u64) -> Option<ListRef> {
+        if self.buckets.is_empty() {
+            return self.few.find(key);
+        }
         if home_cell == 0 {
             return None;
         }
         let wanted = fingerprint(key);
-        let shard = shard_of(key);
+        let bucket_at = bucket_of(key);
+        let bucket = &self.buckets[bucket_at];
+        let shard_at = bucket.shard_of(wanted);
         let value = if fingerprint_of(home_cell) == wanted {
             value_of(home_cell)
         } else {
-            let cells = &self.shards[shard].cells;
-            let cell = cells[self.shards[shard].place(wanted)];
+            let shard = &bucket.shards[shard_at];
+            let cell = shard.cells[shard.place(wanted)];
             if cell == 0 || fingerprint_of(cell) != wanted {
                 return None;
             }
             value_of(cell)
         };
+        let shard = u32::try_from(shard_at * BUCKETS + bucket_at);
         Some(ListRef {
-            shard: u32::try_from(shard).expect("there are 256 shards"),
+            shard: shard.expect("2^31 slots fill fewer than 2^24 shards of a bucket"),
             value,
         })
     }
 
     /// The slots of a list in ascending order; `single` lends room for one that is stored inline.
     pub(super) fn slots<'a>(&'a self, list: ListRef, single: &'a mut [u32; 1]) -> &'a [u32] {
-        if list.value & LIST == 0 {
+        if list.shard == FEW {
+            self.few.slots(list.value as usize)
+        } else if list.value & LIST == 0 {
             single[0] = list.value - 1;
             single
         } else {
-            &self.shards[list.shard as usize].lists[(list.value & !LIST) as usize]
+            let (bucket, shard) = (list.shard as usize % BUCKETS, list.shard as usize / BUCKETS);
+            &self.buckets[bucket].shards[shard].lists[(list.value & !LIST) as usize]
         }
     }
 
     /// Pairs of seed and donor.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.postings).sum()
+        let shards = self.buckets.iter().flat_map(|bucket| &bucket.shards);
+        self.few.keys.len() + shards.map(|shard| shard.postings).sum::<usize>()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.shards.iter().map(Shard::memory_bytes).sum()
+        let shards = |bucket: &Bucket| {
+            let spare = bucket.shards.capacity() - bucket.shards.len();
+            let used: usize = bucket.shards.iter().map(Shard::memory_bytes).sum();
+            size_of::<Bucket>() + spare * size_of::<Shard>() + used
+        };
+        self.few.keys.capacity() * size_of::<u64>()
+            + self.few.slots.capacity() * size_of::<u32>()
+            + self.buckets.iter().map(shards).sum::<usize>()
+    }
+}
+
+impl Few {
+    /// Where the pair is, or where it would be.
+    fn place(&self, key: u64, slot: u32) -> Result<usize, usize> {
+        let start = self.keys.partition_point(|&other| other < key);
+        let slots = self.slots(start);
+        if self.keys.get(start) != Some(&key) {
+            return Err(start);
+        }
+        match slots.binary_search(&slot) {
+            Ok(at) => Ok(start + at),
+            Err(at) => Err(start + at),
+        }
+    }
+
+    fn insert(&mut self, key: u64, slot: u32) {
+        if let Err(place) = self.place(key, slot) {
+            self.keys.insert(place, key);
+            self.slots.insert(place, slot);
+        }
+    }
+
+    fn remove(&mut self, key: u64, slot: u32) {
+        if let Ok(place) = self.place(key, slot) {
+            self.keys.remove(place);
+            self.slots.remove(place);
+            if self.keys.is_empty() {
+                *self = Self::default();
+            }
+        }
+    }
+
+    fn find(&self, key: u64) -> Option<ListRef> {
+        let start = self.keys.partition_point(|&other| other < key);
+        (self.keys.get(start) == Some(&key)).then(|| ListRef {
+            shard: FEW,
+            value: super::seeds::count_u32(start),
+        })
+    }
+
+    /// The slots of the key at `start`.
+    fn slots(&self, start: usize) -> &[u32] {
+        let keys = &self.keys[start..];
+        let alike = keys.iter().take_while(|&key| Some(key) == keys.first());
+        &self.slots[start..][..alike.count()]
+    }
+}
+
+impl Bucket {
+    fn insert(&mut self, wanted: u32, slot: u32) {
+        if self.used >= self.shards.len() * SHARD_SEEDS_MEAN {
+            self.add_shard();
+        }
+        let at = self.shard_of(wanted);
+        let before = self.shards[at].used;
+        self.shards[at].insert(wanted, slot);
+        self.used += (self.shards[at].used - before) as usize;
+    }
+
+    fn remove(&mut self, wanted: u32, slot: u32) {
+        let at = self.shard_of(wanted);
+        let Some(shard) = self.shards.get_mut(at) else {
+            return;
+        };
+        let before = shard.used;
+        shard.remove(wanted, slot);
+        self.used -= (before - shard.used) as usize;
+        if self.used == 0 {
+            self.shards = Vec::new();
+        }
+    }
+
+    /// Zero when there is no shard.
+    fn shard_of(&self, fingerprint: u32) -> usize {
+        let bits = self.shards.len().next_power_of_two() - 1;
+        let at = fingerprint as usize & bits;
+        // Where that shard is still to come, its seeds are in the one that it will be split from.
+        if at < self.shards.len() {
+            at
+        } else {
+            at & (bits >> 1)
+        }
+    }
+
+    fn add_shard(&mut self) {
+        let new = self.shards.len();
+        self.shards.push(Shard::default());
+        if new > 0 {
+            let bits = (new + 1).next_power_of_two() - 1;
+            let old = new & (bits >> 1);
+            let parted = self.shards[old].split(|fingerprint| fingerprint as usize & bits == new);
+            self.shards[new] = parted;
+        }
     }
 }
 
 impl Shard {
     fn insert(&mut self, wanted: u32, slot: u32) {
-        if self.used * 5 >= self.homes * 4 {
-            self.rebuild(self.homes + self.homes / 2 + 8);
+        if self.used * 8 >= self.homes * 7 {
+            self.rebuild(self.homes + self.homes / GROWTH + 8);
         }
         let place = self.place(wanted);
         let cell = self.cells[place];
@@ -137,7 +287,7 @@ impl Shard {
                 let before = list.capacity();
                 if list.len() == before {
                     // A quarter more: doubling would leave a third of the room unused.
-                    list.reserve_exact(before / 4 + 2);
+                    list.reserve_exact(before / 4 + 1);
                 }
                 list.insert(at, slot);
                 self.list_capacity += list.capacity() - before;
@@ -250,10 +400,44 @@ impl Shard {
         self.cells = cells;
     }
 
+    /// Takes the seeds out whose fingerprint is wanted.
+    fn split(&mut self, is_wanted: impl Fn(u32) -> bool) -> Self {
+        let mut parts = [Self::default(), Self::default()];
+        let mut cells = [Vec::new(), Vec::new()];
+        for cell in std::mem::take(&mut self.cells) {
+            if cell == 0 {
+                continue;
+            }
+            let to = usize::from(is_wanted(fingerprint_of(cell)));
+            let mut value = value_of(cell);
+            let mut postings = 1;
+            if value & LIST != 0 {
+                let list = std::mem::take(&mut self.lists[(value & !LIST) as usize]);
+                postings = list.len();
+                parts[to].list_capacity += list.capacity();
+                value = parts[to].add_list(list) | LIST;
+            }
+            parts[to].postings += postings;
+            parts[to].used += 1;
+            cells[to].push(pack(fingerprint_of(cell), value));
+        }
+        for (part, cells) in parts.iter_mut().zip(cells) {
+            part.cells = cells;
+            part.rebuild(part.used + part.used / 4 + 8);
+            part.lists.shrink_to_fit();
+        }
+        let [rest, wanted] = parts;
+        *self = rest;
+        wanted
+    }
+
     fn add_list(&mut self, list: Vec<u32>) -> u32 {
         if let Some(index) = self.free_lists.pop() {
             self.lists[index as usize] = list;
             return index;
+        }
+        if self.lists.len() == self.lists.capacity() {
+            self.lists.reserve_exact(self.lists.len() / 8 + 4);
         }
         self.lists.push(list);
         u32::try_from(self.lists.len() - 1).expect("a shard has fewer lists than 2^31 postings")
@@ -278,12 +462,12 @@ impl Shard {
     }
 }
 
-fn shard_of(key: u64) -> usize {
-    (key >> (u64::BITS - SHARD_BITS)) as usize
+fn bucket_of(key: u64) -> usize {
+    (key >> (u64::BITS - BUCKET_BITS)) as usize
 }
 
 fn fingerprint(key: u64) -> u32 {
-    ((key << SHARD_BITS) >> 32) as u32
+    ((key << BUCKET_BITS) >> 32) as u32
 }
 
 fn fingerprint_of(cell: Cell) -> u32 {

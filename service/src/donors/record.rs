@@ -8,10 +8,14 @@ use prost::Message;
 use super::{
     gate::GateOverrides,
     namespace::{Namespace, NamespaceId},
+    tokens::PackedTokens,
     vocabulary::{Medium, Mode},
 };
 
-/// A donor as it is stored. Only the captured tokens are kept: the others serve nobody.
+const HEAD_LENGTH_BYTES: usize = 4;
+
+/// A donor as it is stored, its tokens and its text apart. Only the captured tokens are kept: the
+/// others serve nobody.
 #[derive(Clone, PartialEq, Message)]
 pub struct DonorRecord {
     #[prost(string, tag = "1")]
@@ -34,8 +38,62 @@ pub struct DonorRecord {
     /// Order of registration, over all donors.
     #[prost(uint64, tag = "9")]
     pub sequence: u64,
+    /// The tokens themselves, in a record from before the donor log.
     #[prost(uint32, repeated, tag = "10")]
     pub captured: Vec<u32>,
+    #[prost(uint32, tag = "11")]
+    pub token_count: u32,
+    /// Bits of a packed token.
+    #[prost(uint32, tag = "12")]
+    pub token_width: u32,
+    /// Bytes of the packed tokens. What follows them is the text.
+    #[prost(uint32, tag = "13")]
+    pub token_bytes: u32,
+}
+
+/// A donor's record in the log: the length of its [`DonorRecord`] in four bytes, that record, the
+/// packed tokens, the text.
+#[derive(Debug)]
+pub struct LoggedDonor<'a> {
+    pub record: DonorRecord,
+    pub tokens: PackedTokens,
+    pub text: &'a str,
+}
+
+impl LoggedDonor<'_> {
+    /// The bytes that come before the packed tokens.
+    #[must_use]
+    pub fn head(record: DonorRecord, tokens: &PackedTokens) -> Vec<u8> {
+        let record = DonorRecord {
+            captured: Vec::new(),
+            token_count: u32::try_from(tokens.len()).unwrap_or(u32::MAX),
+            token_width: u32::from(tokens.width()),
+            token_bytes: u32::try_from(tokens.as_bytes().len()).unwrap_or(u32::MAX),
+            ..record
+        };
+        let length = record.encoded_len();
+        let mut head = Vec::with_capacity(HEAD_LENGTH_BYTES + length);
+        head.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+        head.extend_from_slice(&record.encode_to_vec());
+        head
+    }
+
+    /// None where the bytes are not a donor's.
+    #[must_use]
+    pub fn decode(payload: &[u8]) -> Option<LoggedDonor<'_>> {
+        let (length, rest) = payload.split_first_chunk::<HEAD_LENGTH_BYTES>()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        let (record, rest) = rest.split_at_checked(length)?;
+        let record = DonorRecord::decode(record).ok()?;
+        let (tokens, text) = rest.split_at_checked(usize::try_from(record.token_bytes).ok()?)?;
+        let count = usize::try_from(record.token_count).ok()?;
+        let width = u8::try_from(record.token_width).ok()?;
+        Some(LoggedDonor {
+            tokens: PackedTokens::from_bytes(tokens, count, width)?,
+            text: std::str::from_utf8(text).ok()?,
+            record,
+        })
+    }
 }
 
 /// A namespace with its own settings.
@@ -270,6 +328,35 @@ mod tests {
             let back = NamespaceRecord::decode(&bytes[..]).unwrap().into_parts();
             assert_eq!(back, Some((namespace.clone(), settings)));
         }
+    }
+
+    #[test]
+    fn a_logged_donor_reads_back_and_a_cut_one_does_not() {
+        let tokens = PackedTokens::pack(&[7, 151_935, 0]);
+        let record = DonorRecord {
+            worker_id: "worker".into(),
+            sequence: 9,
+            captured: vec![7, 151_935, 0],
+            ..DonorRecord::default()
+        };
+        let mut bytes = LoggedDonor::head(record, &tokens);
+        bytes.extend_from_slice(tokens.as_bytes());
+        let without_text = bytes.len();
+        bytes.extend_from_slice("näher".as_bytes());
+        let back = LoggedDonor::decode(&bytes).unwrap();
+        assert_eq!((back.tokens, back.text), (tokens, "näher"));
+        assert_eq!(
+            (&*back.record.worker_id, back.record.sequence),
+            ("worker", 9)
+        );
+        assert!(back.record.captured.is_empty());
+        for cut in 0..without_text {
+            assert!(LoggedDonor::decode(&bytes[..cut]).is_none(), "cut to {cut}");
+        }
+        assert!(
+            LoggedDonor::decode(&bytes[..without_text + 2]).is_none(),
+            "half a letter"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{find::Answer, namespace::NamespaceId};
+use super::{answer::Answer, namespace::NamespaceId};
 
 /// What makes two look-ups the same one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -122,6 +122,73 @@ impl DonorIndex {
         }
     }
 
+    /// Compares given donors with a target, whoever nominated them: eligible ones, as many as
+    /// `verify_max` and the bound on work allow, by falling coverage.
+    pub fn verify_slots(
+        &self,
+        target: &Target<'_>,
+        slots: &[u32],
+        scratch: &mut Scratch,
+    ) -> Vec<Aligned> {
+        Self::set_target(target, scratch);
+        let mut verified = Vec::new();
+        for &slot in slots {
+            if verified.len() == target.verify_max || scratch.aligner.work() > QUERY_WORK_MAX {
+                break;
+            }
+            if (target.is_eligible)(slot) {
+                let aligned = self.verify(target, scratch, slot);
+                verified.extend(aligned.filter(|aligned| aligned.coverage > 0));
+            }
+        }
+        verified.sort_by_key(|aligned| std::cmp::Reverse(aligned.coverage));
+        verified
+    }
+
+    /// Verified donors, at most `max`, that have most of the target's seeds outside of `covered`:
+    /// each the one with most of the seeds that those before it lack as well.
+    ///
+    /// `covered` are stretches of the target, in order and apart; only their target side counts.
+    pub(super) fn nominate_uncovered(
+        &self,
+        target: &Target<'_>,
+        covered: &[Span],
+        scratch: &mut Scratch,
+        max: usize,
+    ) -> Vec<Aligned> {
+        Self::set_target(target, scratch);
+        drop_covered(&mut scratch.scan, target.boundary, covered);
+        let mut found = Vec::new();
+        while found.len() < max
+            && !scratch.scan.seeds.is_empty()
+            && scratch.aligner.work() <= QUERY_WORK_MAX
+        {
+            self.nominate(target, scratch);
+            let eligible = |candidate: &&Candidate| (target.is_eligible)(candidate.slot);
+            let Some(&Candidate { slot, .. }) = scratch.candidates.iter().find(eligible) else {
+                break;
+            };
+            let left = scratch.scan.seeds.len();
+            let Some(aligned) = self.verify(target, scratch, slot) else {
+                break;
+            };
+            drop_covered(&mut scratch.scan, target.boundary, &aligned.spans);
+            if scratch.scan.seeds.len() == left {
+                break;
+            }
+            found.push(aligned);
+        }
+        found
+    }
+
+    fn set_target(target: &Target<'_>, scratch: &mut Scratch) {
+        let beyond = target.tokens.get(target.boundary..).unwrap_or(&[]);
+        scratch.scan.scan(beyond);
+        scratch
+            .aligner
+            .set_target(&scratch.scan.short_hashes, target.boundary);
+    }
+
     /// Turns the seeds of the target into hits, and the hits into candidates.
     fn nominate(&self, target: &Target<'_>, scratch: &mut Scratch) {
         let Scratch {
@@ -371,6 +438,17 @@ impl DonorIndex {
             }
         }
     }
+}
+
+/// Takes out the seeds that lie in stretches of the target; both are in target order.
+fn drop_covered(scan: &mut Scan, boundary: usize, covered: &[Span]) {
+    let mut covered = covered.iter().peekable();
+    scan.seeds.retain(|seed| {
+        let start = count_u32(boundary) + seed.position;
+        let end = start + count_u32(WINDOW);
+        while covered.next_if(|span| span.target_end() < end).is_some() {}
+        covered.peek().is_none_or(|span| start < span.target_start)
+    });
 }
 
 /// How many hits lie in spans; both are in target order.

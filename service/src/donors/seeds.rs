@@ -2,19 +2,13 @@
 //!
 //! Two prompts that share a run of text share the seeds inside it, wherever the run lies in either.
 
-/// Tokens in a seed's window, and the shortest run worth reporting.
-pub(super) const WINDOW: usize = 16;
-/// Tokens in the window of a short seed, which finds prompts whose longer runs are all broken.
-pub(super) const SHORT_WINDOW: usize = 8;
+pub(super) use kvatlas_kernels::prompt::{SHORT_WINDOW, WINDOW, finish, short_hash};
+use kvatlas_kernels::prompt::{sample_hashes, window_hashes};
+
 /// One window in 2^4 is a seed: about 123 in a prompt of 2,048 tokens.
 const SAMPLE_BITS: u32 = 4;
 /// One short window in 2^6 is a short seed.
 const SHORT_SAMPLE_BITS: u32 = 6;
-
-/// Windows hashed at a time; a power of two.
-const BLOCK: usize = 256;
-/// Tokens that the windows of a block reach into.
-const LEVEL: usize = BLOCK + WINDOW;
 
 /// Keeps long and short seeds of one table apart.
 const LONG_DOMAIN: u64 = 0x6a09_e667_f3bc_c908;
@@ -36,100 +30,34 @@ pub(super) struct Scan {
     pub(super) seeds: Vec<Seed>,
     /// A cheap hash of every short window; tables take it through [`finish`].
     pub(super) short_hashes: Vec<u32>,
+    sample: Vec<u32>,
 }
 
 impl Scan {
     /// Replaces the contents by those of `tokens`.
     pub(super) fn scan(&mut self, tokens: &[u32]) {
+        window_hashes(
+            tokens,
+            SAMPLE_BITS,
+            &mut self.short_hashes,
+            &mut self.sample,
+        );
         self.seeds.clear();
-        self.short_hashes.clear();
-        let short_windows = (tokens.len() + 1).saturating_sub(SHORT_WINDOW);
-        let windows = (tokens.len() + 1).saturating_sub(WINDOW);
-        for start in (0..short_windows).step_by(BLOCK) {
-            let mut level = short_hashes(&tokens[start..]);
-            self.short_hashes
-                .extend_from_slice(&level[..BLOCK.min(short_windows - start)]);
-            join_level::<8, 17>(&mut level);
-            let hashes = &level[..BLOCK.min(windows.saturating_sub(start))];
-            pick(hashes, SAMPLE_BITS, |picked| {
-                let position = start + picked;
-                self.seeds.push(Seed {
-                    position: count_u32(position),
-                    key: key(&tokens[position..position + WINDOW], LONG_DOMAIN),
-                });
-            });
-        }
+        self.seeds.extend(self.sample.iter().map(|&position| Seed {
+            position,
+            key: key(&tokens[position as usize..][..WINDOW], LONG_DOMAIN),
+        }));
     }
 
     /// Replaces the seeds by the short seeds of the same tokens.
     pub(super) fn use_short(&mut self, tokens: &[u32]) {
         self.seeds.clear();
-        for (block, hashes) in self.short_hashes.chunks(BLOCK).enumerate() {
-            pick(hashes, SHORT_SAMPLE_BITS, |picked| {
-                let position = block * BLOCK + picked;
-                self.seeds.push(Seed {
-                    position: count_u32(position),
-                    key: key(&tokens[position..position + SHORT_WINDOW], SHORT_DOMAIN),
-                });
-            });
-        }
+        sample_hashes(&self.short_hashes, SHORT_SAMPLE_BITS, &mut self.sample);
+        self.seeds.extend(self.sample.iter().map(|&position| Seed {
+            position,
+            key: key(&tokens[position as usize..][..SHORT_WINDOW], SHORT_DOMAIN),
+        }));
     }
-}
-
-/// The cheap hash of one short window.
-pub(super) fn short_hash(window: &[u32; SHORT_WINDOW]) -> u32 {
-    let spread = window.map(spread);
-    let pair = |i: usize| join(spread[i], 7, spread[i + 1]);
-    let quad = |i: usize| join(pair(i), 13, pair(i + 2));
-    join(quad(0), 23, quad(4))
-}
-
-/// Moves the influence of every bit of a cheap hash to the top, where tables and sampling look.
-pub(super) fn finish(hash: u32) -> u32 {
-    (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca77)
-}
-
-/// Calls `keep` with the places, at most [`BLOCK`], whose hash falls into the sample.
-fn pick(hashes: &[u32], bits: u32, keep: impl FnMut(usize)) {
-    // Written without a branch: a taken one in sixteen would be mispredicted each time.
-    let mut picks = [0; BLOCK];
-    let mut count = 0;
-    for (place, &hash) in hashes.iter().enumerate() {
-        picks[count % BLOCK] = place;
-        count += usize::from(finish(hash) >> (u32::BITS - bits) == 0);
-    }
-    picks[..count].iter().copied().for_each(keep);
-}
-
-/// The cheap hash of every short window that begins in the first block of `tokens`. It decides
-/// what is sampled, and is too short to be a key. Past the end the tokens count as zeros.
-///
-/// Each step joins neighbouring hashes into hashes of twice the tokens, so a window costs three
-/// additions, and the loops have no dependence that keeps them from being vectorized.
-fn short_hashes(tokens: &[u32]) -> [u32; LEVEL] {
-    let mut level = [0; LEVEL];
-    for (hash, &token) in level.iter_mut().zip(tokens) {
-        *hash = spread(token);
-    }
-    join_level::<1, 7>(&mut level);
-    join_level::<2, 13>(&mut level);
-    join_level::<4, 23>(&mut level);
-    level
-}
-
-fn join_level<const STEP: usize, const TURN: u32>(level: &mut [u32; LEVEL]) {
-    for i in 0..LEVEL - STEP {
-        level[i] = join(level[i], TURN, level[i + STEP]);
-    }
-}
-
-fn spread(token: u32) -> u32 {
-    let product = token.wrapping_add(1).wrapping_mul(0x9e37_79b1);
-    product ^ (product >> 15)
-}
-
-fn join(left: u32, turn: u32, right: u32) -> u32 {
-    left.rotate_left(turn).wrapping_add(right)
 }
 
 /// A strong hash of a window: sums of products in the manner of NH and wyhash.
@@ -216,17 +144,6 @@ mod tests {
             after in prop::collection::vec(0_u32..1_000, 0..40),
         ) {
             check_independence(&before, &inner, &after);
-        }
-
-        #[test]
-        fn the_hash_of_one_window_is_that_of_all(
-            tokens in prop::collection::vec(any::<u32>(), 0..600),
-        ) {
-            let one_by_one: Vec<u32> = tokens
-                .windows(SHORT_WINDOW)
-                .map(|window| short_hash(window.first_chunk().expect("eight tokens")))
-                .collect();
-            prop_assert_eq!(scan(&tokens).short_hashes, one_by_one);
         }
     }
 

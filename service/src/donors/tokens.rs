@@ -1,9 +1,6 @@
 //! A donor's tokens, packed to the bits that its largest token needs.
 
-/// Tokens unpacked at a time. Eight of any width fill whole bytes.
-const GROUP: usize = 8;
-/// Every token is read as eight bytes, so the last group has this much behind it.
-const PADDING_BYTES: usize = 8;
+use kvatlas_kernels::prompt::{GROUP, PADDING_BYTES, unpack};
 
 /// An immutable token sequence at 1 to 32 bits a token.
 ///
@@ -41,6 +38,30 @@ impl PackedTokens {
             length: tokens.len(),
             width: u8::try_from(width).expect("a token has at most 32 bits"),
         }
+    }
+
+    /// What [`Self::from_bytes`] reads back: a little-endian bit string, and the bits of a token.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bits of a token.
+    pub fn width(&self) -> u8 {
+        self.width
+    }
+
+    /// None where `bytes` is not as long as so many tokens of this width make it.
+    pub fn from_bytes(bytes: &[u8], length: usize, width: u8) -> Option<Self> {
+        let groups = length.div_ceil(GROUP);
+        let expected = groups
+            .checked_mul(usize::from(width))?
+            .checked_add(PADDING_BYTES)?;
+        let fits = (1..=32).contains(&width) && bytes.len() == expected;
+        fits.then(|| Self {
+            bytes: bytes.into(),
+            length,
+            width,
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -88,61 +109,7 @@ impl PackedTokens {
     /// Fills `out`, a whole number of groups, from group `first` on.
     fn unpack_groups(&self, first: usize, out: &mut [u32]) {
         let width = usize::from(self.width);
-        UNPACK[width - 1](&self.bytes[first * width..], out);
-    }
-}
-
-type Unpack = fn(&[u8], &mut [u32]);
-
-/// One unpacker per width: constant shifts and offsets, so no bounds check within a group.
-const UNPACK: [Unpack; 32] = [
-    unpack::<1>,
-    unpack::<2>,
-    unpack::<3>,
-    unpack::<4>,
-    unpack::<5>,
-    unpack::<6>,
-    unpack::<7>,
-    unpack::<8>,
-    unpack::<9>,
-    unpack::<10>,
-    unpack::<11>,
-    unpack::<12>,
-    unpack::<13>,
-    unpack::<14>,
-    unpack::<15>,
-    unpack::<16>,
-    unpack::<17>,
-    unpack::<18>,
-    unpack::<19>,
-    unpack::<20>,
-    unpack::<21>,
-    unpack::<22>,
-    unpack::<23>,
-    unpack::<24>,
-    unpack::<25>,
-    unpack::<26>,
-    unpack::<27>,
-    unpack::<28>,
-    unpack::<29>,
-    unpack::<30>,
-    unpack::<31>,
-    unpack::<32>,
-];
-
-fn unpack<const WIDTH: usize>(bytes: &[u8], out: &mut [u32]) {
-    let mask = u64::from(u32::MAX) >> (32 - WIDTH);
-    let (groups, rest) = out.as_chunks_mut::<GROUP>();
-    debug_assert!(rest.is_empty(), "the output is a whole number of groups");
-    for (i, group) in groups.iter_mut().enumerate() {
-        let source = &bytes[i * WIDTH..][..WIDTH + PADDING_BYTES];
-        for (j, token) in group.iter_mut().enumerate() {
-            let bit = j * WIDTH;
-            let mut word = [0; 8];
-            word.copy_from_slice(&source[bit / 8..][..8]);
-            let value = (u64::from_le_bytes(word) >> (bit % 8)) & mask;
-            *token = (value & 0xffff_ffff) as u32;
-        }
+        unpack(&self.bytes[first * width..], width, out);
     }
 }
 

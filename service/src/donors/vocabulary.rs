@@ -27,6 +27,63 @@ pub enum Mode {
     Materialize,
 }
 
+/// How a donor was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discovery {
+    /// By runs of tokens.
+    Seeds,
+    /// By a sketch of its tokens.
+    Sketch,
+    /// By embeddings of its text.
+    Text,
+}
+
+/// What became of a look-up by vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VectorSearch {
+    /// The seeds alone satisfied the gates, or nothing was searched at all.
+    NotNeeded,
+    Done,
+    /// The operator has not enabled it.
+    Disabled,
+    NoText,
+    /// No donor of the namespace has a vector yet.
+    NothingIndexed,
+    /// Not done by the deadline.
+    Late,
+    /// Too many wait for it already.
+    Busy,
+    Failed,
+}
+
+impl VectorSearch {
+    pub const ALL: [VectorSearch; 8] = [
+        VectorSearch::NotNeeded,
+        VectorSearch::Done,
+        VectorSearch::Disabled,
+        VectorSearch::NoText,
+        VectorSearch::NothingIndexed,
+        VectorSearch::Late,
+        VectorSearch::Busy,
+        VectorSearch::Failed,
+    ];
+
+    /// The name on metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VectorSearch::NotNeeded => "not_needed",
+            VectorSearch::Done => "done",
+            VectorSearch::Disabled => "disabled",
+            VectorSearch::NoText => "no_text",
+            VectorSearch::NothingIndexed => "nothing_indexed",
+            VectorSearch::Late => "late",
+            VectorSearch::Busy => "busy",
+            VectorSearch::Failed => "failed",
+        }
+    }
+}
+
 /// Why a look-up was not served, or not fully; the last five are reported by engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FallbackReason {

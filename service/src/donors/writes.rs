@@ -18,6 +18,9 @@ pub const QUEUE_DEPTH_MAX: usize = 4096;
 /// Tokens of all writes that may wait at a time.
 pub const QUEUED_TOKENS_MAX: u32 = 32 << 20;
 
+/// Longest text of a donor, in bytes.
+pub const TEXT_BYTES_MAX: usize = 16 << 20;
+
 /// How many donors and tokens may be kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Capacity {
@@ -38,7 +41,16 @@ pub struct NewDonor {
     pub medium: Medium,
     pub store_id: Box<str>,
     pub source_request_id: Box<str>,
+    /// The prompt, where the operator has it kept. At most [`TEXT_BYTES_MAX`] bytes.
+    pub text: Option<Box<str>>,
     pub now_ms: u64,
+}
+
+impl NewDonor {
+    /// What it counts for where tokens are bounded: its tokens, and four bytes of text for one.
+    pub(super) fn weight(&self) -> usize {
+        self.captured.len() + self.text.as_ref().map_or(0, |text| text.len()) / size_of::<u32>()
+    }
 }
 
 /// A namespace in full, or by an id that an answer gave.
@@ -128,7 +140,7 @@ impl std::fmt::Debug for dyn SettingsChange {
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) command: Command,
-    pub(super) _tokens: Option<OwnedSemaphorePermit>,
+    pub(super) tokens: Option<OwnedSemaphorePermit>,
 }
 
 /// The way to the writer thread.
@@ -174,7 +186,7 @@ impl Writes {
         self.queue
             .send(Queued {
                 command,
-                _tokens: Some(tokens),
+                tokens: Some(tokens),
             })
             .await
             .map_err(|_| WriteRefusal::Stopping)?;
@@ -211,10 +223,7 @@ impl Writes {
         tokens: Option<OwnedSemaphorePermit>,
     ) -> Result<(), WriteRefusal> {
         self.queue
-            .try_send(Queued {
-                command,
-                _tokens: tokens,
-            })
+            .try_send(Queued { command, tokens })
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => WriteRefusal::QueueFull,
                 mpsc::error::TrySendError::Closed(_) => WriteRefusal::Stopping,
@@ -223,7 +232,7 @@ impl Writes {
 }
 
 fn permits(donor: &NewDonor) -> u32 {
-    u32::try_from(donor.captured.len())
+    u32::try_from(donor.weight())
         .unwrap_or(u32::MAX)
         .clamp(1, QUEUED_TOKENS_MAX)
 }

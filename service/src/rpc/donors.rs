@@ -3,7 +3,6 @@
 use std::{
     pin::Pin,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use kvatlas_proto::v1::{self, donors_server::Donors};
@@ -13,25 +12,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
-    clock::Deadline,
-    convert::{
-        self,
-        donors::{Lookup, Provenance},
-        leases as lease_wire,
-        namespace::LookupNamespace,
-    },
+    convert::{self, donors::Provenance, leases as lease_wire},
+    find::find,
     incoming::Incoming,
     status,
 };
 use crate::donors::{
-    find::{Answer, FindQuery, Finder},
     owners::Announced,
-    vocabulary::FallbackReason,
     writes::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
 };
 
-/// Longer prompts are looked up on a worker thread: they would hold up an async one too long.
-const INLINE_TOKENS_MAX: usize = 32_768;
 /// Registrations of one stream that wait for their acknowledgement.
 const STREAM_PENDING_MAX: usize = 1024;
 
@@ -242,151 +232,6 @@ impl Donors for DonorsService {
             metrics.reuse.reasons.inc(reason);
         }
         Ok(Response::new(v1::ReportReuseResponse { released }))
-    }
-}
-
-// Converts, looks up, records, converts back.
-async fn find(
-    core: &Arc<Core>,
-    request: v1::FindDonorRequest,
-    deadline: Deadline,
-) -> Result<v1::FindDonorResponse, Status> {
-    let started_ns = core.clock.now_ns();
-    core.metrics.lookups.requests.inc();
-    let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
-        core.metrics.lookups.errors.inc();
-    })?;
-    let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
-    let answer = if lookup.tokens.len() > INLINE_TOKENS_MAX {
-        find_on_worker(core, lookup, deadline).await
-    } else {
-        find_now(core, &lookup, deadline)
-    };
-    record(core, &answer);
-    Ok(convert::donors::answer(
-        &answer,
-        core.clock.now_ms(),
-        decode_ns,
-    ))
-}
-
-fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
-    let namespace = match &lookup.namespace {
-        LookupNamespace::Known(id) => *id,
-        LookupNamespace::Incomplete(field) => {
-            core.metrics.lookups.cross_namespace_rejected.inc();
-            let (mode, _) = core.catalog.rules(None);
-            let detail = format!("{field} is empty");
-            return Arc::new(Answer::miss(
-                FallbackReason::NamespaceMismatch,
-                detail,
-                mode,
-            ));
-        }
-    };
-    let clock_ns = || core.clock.now_ns();
-    let finder = Finder {
-        catalog: &core.catalog,
-        leases: &core.donor_leases,
-        repeats: &core.repeats,
-        clock_ns: &clock_ns,
-        now_ms: core.clock.now_ms(),
-        deadline_ns: deadline.at_ns,
-    };
-    let query = FindQuery {
-        tokens: &lookup.tokens,
-        exact_prefix_tokens: lookup.exact_prefix_tokens,
-        request_id: &lookup.request_id,
-        holder: &lookup.holder,
-        readable_store_ids: &lookup.readable_store_ids,
-        gates: lookup.gates,
-        accept_spans: lookup.accept_spans,
-        asynchronous_load: lookup.asynchronous_load,
-        minimum_tier: lookup.minimum_tier,
-        explain: lookup.explain,
-        lease_ttl_ms: lookup.lease_ttl_ms,
-    };
-    finder.find(&query, namespace)
-}
-
-async fn find_on_worker(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc<Answer> {
-    core.metrics.lookups.deferred.inc();
-    let (mode, _) = core.catalog.rules(None);
-    let miss = |reason, detail: &str| Arc::new(Answer::miss(reason, detail, mode));
-    let (reply, answer) = tokio::sync::oneshot::channel();
-    let worker_core = Arc::clone(core);
-    let queued = core.finders.submit(move || {
-        // A caller that has gone needs no answer.
-        let _gone = reply.send(find_now(&worker_core, &lookup, deadline));
-    });
-    if queued.is_err() {
-        return miss(
-            FallbackReason::ProviderError,
-            "the queue for long prompts is full",
-        );
-    }
-    match deadline.bound(answer).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => miss(FallbackReason::ProviderError, "the server is stopping"),
-        Err(_) => miss(
-            FallbackReason::ProviderTimeout,
-            "the deadline passed in the queue",
-        ),
-    }
-}
-
-fn record(core: &Core, answer: &Answer) {
-    let lookups = &core.metrics.lookups;
-    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
-    let timings = answer.timings;
-    lookups.seconds.observe(seconds(timings.total_ns));
-    if timings.seeds_ns > 0 {
-        lookups.seeds_seconds.observe(seconds(timings.seeds_ns));
-        lookups.align_seconds.observe(seconds(timings.align_ns));
-        lookups.gate_seconds.observe(seconds(timings.gate_ns));
-    }
-    let Some(found) = &answer.found else {
-        let Some(reason) = answer.reason else {
-            return;
-        };
-        lookups.misses.inc(reason);
-        if is_rejection(reason) {
-            lookups.rejected.inc(reason);
-        }
-        return;
-    };
-    lookups.hits.inc();
-    if answer.lease.is_some() && !answer.repeated {
-        core.metrics.reuse.requests.inc();
-    }
-    let worth = &found.worth;
-    let offered = worth
-        .prefix
-        .map_or(worth.verified_tokens, |prefix| prefix.tokens);
-    lookups.external_tokens_reported.observe(f64::from(offered));
-    lookups.similarity.observe(f64::from(worth.similarity));
-    lookups.reuse_ratio.observe(f64::from(worth.reuse_ratio));
-}
-
-// Whether there was a candidate, and it was turned down.
-fn is_rejection(reason: FallbackReason) -> bool {
-    match reason {
-        FallbackReason::LowSimilarity
-        | FallbackReason::LowReuseTokens
-        | FallbackReason::DonorStale
-        | FallbackReason::NotBlockAligned
-        | FallbackReason::NotPrefixAnchored => true,
-        FallbackReason::ExactPrefixSufficient
-        | FallbackReason::ProviderDisabled
-        | FallbackReason::ProviderTimeout
-        | FallbackReason::ProviderError
-        | FallbackReason::ProviderMiss
-        | FallbackReason::NamespaceMismatch
-        | FallbackReason::UnsupportedRequest
-        | FallbackReason::AllocationFailed
-        | FallbackReason::LoadFailed
-        | FallbackReason::InvalidBlocks
-        | FallbackReason::RecomputePolicy => false,
     }
 }
 

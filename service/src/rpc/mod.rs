@@ -9,8 +9,10 @@ pub mod convert;
 pub mod donors;
 pub mod encoders;
 pub mod events;
+mod find;
 pub mod incoming;
 pub mod leases;
+pub mod near;
 pub mod online;
 pub mod queries;
 pub mod routing;
@@ -71,6 +73,8 @@ pub struct Core {
     pub summary_uploads: Arc<Semaphore>,
     /// For look-ups of long prompts.
     pub finders: Workers,
+    /// For what the seeds do not find.
+    pub near: near::NearParts,
     pub supervisor: Supervisor,
     pub metrics: Metrics,
     pub admission: Admission,

@@ -46,6 +46,8 @@ pub enum StoreError {
     },
     #[error("earlier writes may be lost, so that nothing more is committed: {cause}")]
     SyncFailed { cause: String },
+    #[error("the system gives no random bytes")]
+    NoRandomness,
     #[error("no {what} is left in this store")]
     Exhausted { what: &'static str },
 }

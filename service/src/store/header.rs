@@ -12,7 +12,10 @@ use super::error::{StoreError, io_error};
 
 const MAGIC: &[u8; 8] = b"kvatlas\0";
 /// The first twelve bytes (magic, version) mean the same in every version to come.
-const FORMAT_VERSION: u32 = 1;
+/// Since version 2 the donors lie in a log of their own. An older program would not see them, and
+/// what it removed would come back.
+const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION_MIN: u32 = 1;
 const HEADER_BYTES: usize = 28;
 const HEADER_FILE: &str = "header";
 /// Sequences keep 40 bits for themselves.
@@ -124,7 +127,7 @@ fn parse(bytes: &[u8]) -> Parsed {
     let epoch = u64::from_le_bytes(*epoch);
     let is_whole =
         *checksum == xxh3_64(&serialize(version, epoch)[..HEADER_BYTES - 8]).to_le_bytes();
-    if version == FORMAT_VERSION && is_whole {
+    if version >= FORMAT_VERSION_MIN && is_whole {
         Parsed::Epoch(epoch)
     } else {
         Parsed::Damaged
@@ -153,7 +156,13 @@ mod tests {
     }
 
     #[test]
+    fn the_version_before_is_read_as_well() {
+        assert_eq!(parse(&serialize(1, 41)), Parsed::Epoch(41));
+        assert_eq!(parse(&serialize(0, 41)), Parsed::Damaged);
+    }
+
+    #[test]
     fn a_newer_version_is_named_whatever_follows() {
-        assert_eq!(parse(b"kvatlas\0\x02\0\0\0???"), Parsed::Newer(2));
+        assert_eq!(parse(b"kvatlas\0\x03\0\0\0???"), Parsed::Newer(3));
     }
 }

@@ -4,6 +4,7 @@ mod blob;
 mod commit;
 mod error;
 mod header;
+pub mod log;
 #[cfg(test)]
 mod model;
 mod record;
@@ -15,8 +16,9 @@ mod writer;
 use std::collections::HashSet;
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -26,6 +28,7 @@ pub use self::commit::CommitCounts;
 use self::commit::GroupCommit;
 pub use self::error::{Damage, StoreError};
 use self::error::{at_most, io_error, log_error};
+use self::log::{Log, LogReport};
 use self::record::Form;
 use self::witness::Witness;
 pub use self::writer::{BlobWriter, Scratch};
@@ -47,6 +50,7 @@ const REMOVALS_MAX: usize = 65_536;
 const RECORDS_FOLDER: &str = "records";
 const BLOBS_FOLDER: &str = "blobs";
 const SPILLED_FOLDER: &str = "spilled";
+const DONORS_FOLDER: &str = "donors";
 /// The "table" of what was spilled: table byte and key -> [`BlobRef`].
 const SPILLED_BYTE: u8 = u8::MAX;
 /// The "table" of [`Counts`]: slot -> counts, the slot with the most writes being the last.
@@ -91,6 +95,9 @@ pub struct Store {
     group: GroupCommit,
     blobs: BlobFolder,
     spilled: BlobFolder,
+    donors_folder: PathBuf,
+    /// Whether a sync of the donor log has failed.
+    log_failed: Arc<AtomicBool>,
     /// Writers take turns: what a change replaces must not change under it.
     counts: Mutex<Counts>,
     witness: Witness,
@@ -163,6 +170,8 @@ impl Store {
             group: GroupCommit::default(),
             blobs: BlobFolder::open(directory.join(BLOBS_FOLDER))?,
             spilled: BlobFolder::open(directory.join(SPILLED_FOLDER))?,
+            donors_folder: directory.join(DONORS_FOLDER),
+            log_failed: Arc::default(),
             counts: Mutex::default(),
             witness: Witness::open(directory)?,
             removals: Mutex::new(Vec::new()),
@@ -185,7 +194,15 @@ impl Store {
 
     /// Whether a sync has failed: then no write can be kept until a restart.
     pub fn has_failed(&self) -> bool {
-        self.group.has_failed()
+        self.group.has_failed() || self.log_failed.load(Relaxed)
+    }
+
+    /// Opens the log of the donors, which lies beside the records and has one writer.
+    ///
+    /// # Errors
+    /// A failing disk.
+    pub fn open_log(&self) -> Result<(Log, LogReport), StoreError> {
+        Log::open(&self.donors_folder, Arc::clone(&self.log_failed))
     }
 
     /// How often the store was opened, this time included.

@@ -486,8 +486,8 @@ fn a_folder_of_a_newer_format_is_refused_and_not_touched() {
         matches!(
             error,
             StoreError::NewerFormat {
-                found: 2,
-                supported: 1,
+                found: 3,
+                supported: 2,
                 ..
             }
         ),
@@ -496,7 +496,7 @@ fn a_folder_of_a_newer_format_is_refused_and_not_touched() {
     assert!(
         error
             .to_string()
-            .contains("written in format 2, this version reads up to 1")
+            .contains("written in format 3, this version reads up to 2")
     );
     assert_eq!(std::fs::read(&path).unwrap(), header);
 }

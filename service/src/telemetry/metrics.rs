@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::donors::vocabulary::FallbackReason;
+use crate::donors::vocabulary::{FallbackReason, VectorSearch};
 
 /// Geometric: 10 us to about 10 s.
 const LATENCY_BUCKETS: (f64, f64, u16) = (1e-5, 2.0, 21);
@@ -38,6 +38,27 @@ impl ByReason {
 
     pub fn inc(&self, reason: FallbackReason) {
         let place = FallbackReason::ALL.iter().position(|each| *each == reason);
+        if let Some(counter) = place.and_then(|place| self.0.get(place)) {
+            counter.inc();
+        }
+    }
+}
+
+/// One counter for each end that a search by vectors can come to.
+#[derive(Debug, Clone)]
+pub struct BySearch([Counter; VectorSearch::ALL.len()]);
+
+impl BySearch {
+    fn new(registry: &mut Registry, name: &str, help: &str) -> BySearch {
+        let family = Family::<Labels, Counter>::default();
+        registry.register(name, help, family.clone());
+        BySearch(
+            VectorSearch::ALL.map(|end| family.get_or_create(&[("end", end.as_str())]).clone()),
+        )
+    }
+
+    pub fn inc(&self, end: VectorSearch) {
+        let place = VectorSearch::ALL.iter().position(|each| *each == end);
         if let Some(counter) = place.and_then(|place| self.0.get(place)) {
             counter.inc();
         }
@@ -76,6 +97,12 @@ pub struct Lookups {
     pub seeds_seconds: Histogram,
     pub align_seconds: Histogram,
     pub gate_seconds: Histogram,
+    pub neighbours_seconds: Histogram,
+    /// What became of the searches by token sketch, and by text.
+    pub sketch_searches: BySearch,
+    pub text_searches: BySearch,
+    /// Nominations whose facts differ from the prompt's.
+    pub facts_differ: Counter,
     pub external_tokens_reported: Histogram,
     pub similarity: Histogram,
     pub reuse_ratio: Histogram,
@@ -203,6 +230,22 @@ impl Lookups {
             seeds_seconds: stage("seeds"),
             align_seconds: stage("align"),
             gate_seconds: stage("gate"),
+            neighbours_seconds: stage("neighbours"),
+            sketch_searches: BySearch::new(
+                r,
+                "semantic_lookup_sketch_searches",
+                "Donor look-ups by what became of their search by token sketch",
+            ),
+            text_searches: BySearch::new(
+                r,
+                "semantic_lookup_text_searches",
+                "Donor look-ups by what became of their search by text",
+            ),
+            facts_differ: counter(
+                r,
+                "semantic_lookup_facts_differ",
+                "Nominations that differ from the prompt in a number, name, negation or identifier",
+            ),
             external_tokens_reported: tokens(
                 r,
                 "semantic_external_tokens_reported",

@@ -155,7 +155,9 @@ fn read(trace: &Path) -> Vec<Event> {
         let name = call.trim_start_matches("<... ");
         let thread = thread.to_owned();
         if name.starts_with("fdatasync") {
-            let is_log = |call: &str| call.contains("/records/db>");
+            // Priors lie among the records, donors in a log of their own.
+            let is_log =
+                |call: &str| call.contains("/records/db>") || call.contains("/data/donors/");
             if begins && is_log(call) {
                 events.push(Event::SyncBegan {
                     thread: thread.clone(),

@@ -59,12 +59,13 @@ fn hit(nomination: &Nomination) -> Report {
                 nomination.reusable_prefix_tokens, nomination.donor_offset
             ),
         ),
+        ("facts", facts_word(nomination.quality).to_owned()),
         ("similarity", format!("{:.3}", nomination.similarity)),
         ("reuse ratio", format!("{:.3}", nomination.reuse_ratio)),
         ("lease", lease),
     ];
     pairs.extend(common(answered));
-    let text = facts(&pairs) + &spans(nomination) + &rejected(answered);
+    let text = facts(&pairs) + &spans(nomination) + &others(answered);
     Report::found(text, hit_json(nomination))
 }
 
@@ -115,6 +116,8 @@ fn hit_json(nomination: &Nomination) -> Value {
         "similarity": nomination.similarity,
         "reuse_ratio": nomination.reuse_ratio,
         "captured_tokens": nomination.captured_tokens,
+        "discovery": word(nomination.quality.discovery().as_str_name(), "DISCOVERY_"),
+        "facts_compared": nomination.quality.facts_compared,
         "facts_differ": nomination.quality.facts_differ,
     });
     json["lease"] = lease.map_or(
@@ -139,7 +142,7 @@ fn miss(reason: MissReason, detail: &str, answered: &Answered) -> Report {
     json["reason"] = reason.as_str().into();
     json["detail"] = detail.into();
     Report {
-        text: facts(&pairs) + &rejected(answered),
+        text: facts(&pairs) + &others(answered),
         json,
         found: false,
     }
@@ -182,6 +185,16 @@ fn common_json(answered: &Answered) -> Value {
             "length": span.length,
         })
     });
+    let neighbours = answered.neighbours.iter().map(|neighbour| {
+        let quality = neighbour.quality.unwrap_or_default();
+        json!({
+            "donor_id": neighbour.donor_id,
+            "discovery": word(neighbour.discovery().as_str_name(), "DISCOVERY_"),
+            "score": neighbour.score,
+            "facts_compared": quality.facts_compared,
+            "facts_differ": quality.facts_differ,
+        })
+    });
     json!({
         "mode": mode_word(answered.mode),
         "namespace_id": answered.namespace_id,
@@ -196,7 +209,71 @@ fn common_json(answered: &Answered) -> Value {
         },
         "rejected": rejected.collect::<Vec<_>>(),
         "segments": segments.collect::<Vec<_>>(),
+        "neighbours": neighbours.collect::<Vec<_>>(),
+        "sketch_search": search_word(answered.sketch_search),
+        "text_search": search_word(answered.text_search),
     })
+}
+
+// What is known of other donors, each in its table.
+fn others(answered: &Answered) -> String {
+    rejected(answered) + &segments(answered) + &neighbours(answered)
+}
+
+fn segments(answered: &Answered) -> String {
+    let mut table = Table::new(&[
+        ("SEGMENT: PROMPT", Align::Right),
+        ("DONOR", Align::Left),
+        ("AT", Align::Right),
+        ("TOKENS", Align::Right),
+    ]);
+    for segment in &answered.segments {
+        let span = segment.span.unwrap_or_default();
+        table.row([
+            span.target_start.to_string(),
+            segment.donor_id.clone(),
+            span.donor_start.to_string(),
+            span.length.to_string(),
+        ]);
+    }
+    shown(&table)
+}
+
+fn neighbours(answered: &Answered) -> String {
+    let mut table = Table::new(&[
+        ("NEIGHBOUR", Align::Left),
+        ("BY", Align::Left),
+        ("SCORE", Align::Right),
+        ("FACTS", Align::Left),
+    ]);
+    for neighbour in &answered.neighbours {
+        table.row([
+            neighbour.donor_id.clone(),
+            word(neighbour.discovery().as_str_name(), "DISCOVERY_"),
+            format!("{:.3}", neighbour.score),
+            facts_word(neighbour.quality.unwrap_or_default()).to_owned(),
+        ]);
+    }
+    shown(&table)
+}
+
+fn shown(table: &Table) -> String {
+    match table.is_empty() {
+        true => String::new(),
+        false => format!("\n{table}"),
+    }
+}
+
+fn facts_word(quality: v1::QualitySignals) -> &'static str {
+    match (quality.facts_compared, quality.facts_differ) {
+        (false, _) => "",
+        (true, true) => "differ",
+        (true, false) => "alike",
+    }
+}
+
+fn search_word(search: v1::NeighbourSearch) -> String {
+    word(search.as_str_name(), "NEIGHBOUR_SEARCH_")
 }
 
 fn rejected(answered: &Answered) -> String {
@@ -216,10 +293,7 @@ fn rejected(answered: &Answered) -> String {
             candidate.detail.clone(),
         ]);
     }
-    match table.is_empty() {
-        true => String::new(),
-        false => format!("\n{table}"),
-    }
+    shown(&table)
 }
 
 fn reason_word(candidate: &v1::RejectedCandidate) -> String {

@@ -325,3 +325,57 @@ fn dull_prompts_are_bounded() {
     let found = search(&index, &dull);
     assert!(found.len() <= 8 + ANCHORED_MAX);
 }
+
+#[test]
+fn given_donors_are_compared_whoever_nominated_them() {
+    let index = library();
+    let target = prompt(99, &passages_of(7));
+    let check = |slots: &[u32], barred: u32, expected: &[u32]| {
+        let target = Target {
+            tokens: &target,
+            boundary: 0,
+            is_eligible: &|slot| slot != barred,
+            verify_max: 8,
+        };
+        let found = index.verify_slots(&target, slots, &mut Scratch::default());
+        let slots: Vec<u32> = found.iter().map(|aligned| aligned.slot).collect();
+        assert_eq!(slots, expected);
+    };
+    // Donor 10 has the same shared passage as donor 7; donor 8 has none of its own passages.
+    check(&[10, 7], DONORS, &[7, 10]);
+    check(&[10, 7], 7, &[10]);
+    check(&[DONORS + 5], DONORS, &[]);
+    check(&[], DONORS, &[]);
+}
+
+#[test]
+fn what_is_uncovered_finds_its_own_donors() {
+    let index = library();
+    let halves = [100 * 3, 100 * 3 + 1, 100 * 9, 100 * 9 + 1];
+    let target = prompt(99, &halves);
+    let check = |covered: &[Span], max: usize, expected: &[u32]| {
+        let target = Target {
+            tokens: &target,
+            boundary: 0,
+            is_eligible: &|_| true,
+            verify_max: 8,
+        };
+        let found = index.nominate_uncovered(&target, covered, &mut Scratch::default(), max);
+        let mut slots: Vec<u32> = found.iter().map(|aligned| aligned.slot).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, expected);
+    };
+    let first_half = Span {
+        donor_start: 0,
+        target_start: 0,
+        length: 25 + 2 * PASSAGE,
+    };
+    check(&[], 8, &[3, 9]);
+    check(&[first_half], 8, &[9]);
+    let all = Span {
+        length: count_u32(target.len()),
+        ..first_half
+    };
+    check(&[all], 8, &[]);
+    check(&[], 0, &[]);
+}

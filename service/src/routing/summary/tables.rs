@@ -159,6 +159,7 @@ fn map(store: &Store, table: &'static str, blob: &BlobRef) -> Result<Blob, Summa
         | StoreError::Record { .. }
         | StoreError::TooLarge { .. }
         | StoreError::SyncFailed { .. }
+        | StoreError::NoRandomness
         | StoreError::Exhausted { .. }) => SummaryError::Store(error),
     })
 }

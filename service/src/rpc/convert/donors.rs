@@ -3,11 +3,10 @@
 use kvatlas_proto::v1;
 use tonic::Status;
 
-use super::{check_length, invalid, leases, namespace, ttl};
+use super::{answers::reason_to_wire, check_length, invalid, namespace, ttl};
 use crate::donors::{
-    find::{Answer, FoundDonor, LeaseRefusal, Outcome, Rejected},
     gate::{GateOverrides, Gates},
-    owners::{Owner, OwnerKey, WORKER_ID_BYTES_MAX},
+    owners::{OwnerKey, WORKER_ID_BYTES_MAX},
     vocabulary::{FallbackReason, Medium, Mode, Tier},
     writes::{Admission, NewDonor, Registered, Removal},
 };
@@ -22,6 +21,10 @@ pub const ID_BYTES_MAX: usize = 256;
 pub const REMOVED_IDS_MAX: usize = 1000;
 /// Most donors whose spans are combined.
 pub const SEGMENT_DONORS_MAX: u32 = 8;
+/// Most neighbours that a miss lists.
+pub const NEIGHBOURS_MAX: u32 = 5;
+/// Longest text of a prompt, in bytes.
+pub const TEXT_BYTES_MAX: usize = 4 << 20;
 /// Longest announcement, in milliseconds.
 const OWNER_TTL_MS_MAX: u32 = 3_600_000;
 const OWNER_TTL_MS_MIN: u32 = 1000;
@@ -42,6 +45,9 @@ pub struct Lookup {
     pub minimum_tier: Tier,
     pub explain: bool,
     pub lease_ttl_ms: u32,
+    pub text: String,
+    pub segment_donors_max: u32,
+    pub neighbours_max: u32,
 }
 
 /// Checks a look-up.
@@ -59,10 +65,9 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         minimum_tier,
         explain,
         lease_ttl_ms: wanted_ttl_ms,
-        // Kept for look-ups by meaning; without a model there is nothing to read it.
-        text: _,
+        text,
         segment_donors_max,
-        neighbours_max: _,
+        neighbours_max,
     } = request;
     let prompt = tokens(prompt)?;
     if exact_prefix_tokens as usize > prompt.len() {
@@ -85,6 +90,11 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         let problem = format!("{segment_donors_max}, at most {SEGMENT_DONORS_MAX}");
         return Err(invalid("segment_donors_max", problem));
     }
+    if neighbours_max > NEIGHBOURS_MAX {
+        let problem = format!("{neighbours_max}, at most {NEIGHBOURS_MAX}");
+        return Err(invalid("neighbours_max", problem));
+    }
+    check_length("text", &text, 0, TEXT_BYTES_MAX)?;
     Ok(Lookup {
         tokens: prompt,
         namespace: namespace::for_lookup(namespace)?,
@@ -100,6 +110,9 @@ pub fn lookup(request: v1::FindDonorRequest, lease_ttl_ms: u32) -> Result<Lookup
         minimum_tier: tier(minimum_tier)?,
         explain,
         lease_ttl_ms: ttl("lease_ttl_ms", wanted_ttl_ms, lease_ttl_ms)?,
+        text,
+        segment_donors_max,
+        neighbours_max,
     })
 }
 
@@ -158,6 +171,7 @@ pub fn registration(request: v1::RegisterDonorRequest, now_ms: u64) -> Result<Ne
         medium: self::medium(medium)?,
         store_id: store_id.into(),
         source_request_id: source_request_id.into(),
+        text: None,
         now_ms,
     })
 }
@@ -268,49 +282,6 @@ pub fn mode_to_wire(mode: Mode) -> v1::Mode {
 }
 
 /// The answer on the wire. `decode_ns` is what came before the look-up.
-#[must_use]
-pub fn answer(answer: &Answer, now_ms: u64, decode_ns: u64) -> v1::FindDonorResponse {
-    let (lease_refusal, timings) = (
-        answer.lease_refusal.map_or(0, refusal_to_wire),
-        answer.timings,
-    );
-    let outcome = match answer.outcome {
-        Outcome::Prefix => v1::FindOutcome::Prefix,
-        Outcome::Spans => v1::FindOutcome::Spans,
-        Outcome::Miss => v1::FindOutcome::Miss,
-    };
-    v1::FindDonorResponse {
-        outcome: outcome.into(),
-        reason: answer.reason.map_or(0, reason_to_wire),
-        detail: answer.detail.clone(),
-        r#match: answer.found.as_ref().map(donor_match),
-        lease: answer
-            .lease
-            .as_ref()
-            .map(|grant| leases::grant(grant, now_ms)),
-        lease_refusal,
-        namespace_id: answer
-            .namespace
-            .map(|id| id.to_string())
-            .unwrap_or_default(),
-        mode: mode_to_wire(answer.mode).into(),
-        timings: Some(v1::StageTimings {
-            decode_us: micros(decode_ns),
-            seeds_us: micros(timings.seeds_ns),
-            align_us: micros(timings.align_ns),
-            gate_us: micros(timings.gate_ns),
-            total_us: micros(timings.total_ns),
-            neighbours_us: 0.0,
-        }),
-        rejected: answer.rejected.iter().map(rejected).collect(),
-        segments: Vec::new(),
-        repeated_answer: answer.repeated,
-        neighbours: Vec::new(),
-        sketch_search: v1::NeighbourSearch::Disabled.into(),
-        text_search: v1::NeighbourSearch::Disabled.into(),
-    }
-}
-
 #[must_use]
 pub fn registered(registered: Registered) -> v1::RegisterDonorResponse {
     let Registered {
@@ -439,113 +410,4 @@ fn medium(value: i32) -> Result<Medium, Status> {
         Ok(v1::Medium::Unspecified) => Err(invalid("medium", "must be given")),
         Err(_) => Err(invalid("medium", format!("{value} is not a medium"))),
     }
-}
-
-fn donor_match(found: &FoundDonor) -> v1::DonorMatch {
-    let FoundDonor {
-        donor,
-        worth,
-        tier,
-        spans,
-    } = found;
-    let cache_policy = match tier {
-        Tier::Exact => v1::CachePolicy::ExactCommit,
-        Tier::Verified => v1::CachePolicy::RequestOnly,
-    };
-    let medium = match donor.medium {
-        Medium::Device => v1::Medium::Device,
-        Medium::Host => v1::Medium::Host,
-        Medium::Disk => v1::Medium::Disk,
-    };
-    let span = |(span, tier): &(crate::donors::align::Span, Tier)| v1::Span {
-        donor_start: span.donor_start,
-        target_start: span.target_start,
-        length: span.length,
-        tier: tier_to_wire(*tier),
-    };
-    v1::DonorMatch {
-        donor_id: donor.id.to_string(),
-        owner: Some(owner_to_wire(&donor.owner)),
-        owner_generation: donor.owner_generation,
-        medium: medium.into(),
-        store_id: donor.store_id.to_string(),
-        tier: tier_to_wire(*tier),
-        cache_policy: cache_policy.into(),
-        reusable_prefix_tokens: worth.prefix.map_or(0, |prefix| prefix.tokens),
-        donor_offset: worth.prefix.map_or(0, |prefix| prefix.donor_offset),
-        spans: spans.iter().map(span).collect(),
-        similarity: worth.similarity,
-        reuse_ratio: worth.reuse_ratio,
-        captured_tokens: donor.captured_tokens,
-        quality: Some(v1::QualitySignals {
-            facts_differ: false,
-            facts_compared: false,
-            discovery: v1::Discovery::Seeds.into(),
-        }),
-    }
-}
-
-fn rejected(rejected: &Rejected) -> v1::RejectedCandidate {
-    v1::RejectedCandidate {
-        donor_id: rejected.donor.id.to_string(),
-        reason: reason_to_wire(rejected.reason),
-        detail: rejected.detail.clone(),
-        verified_tokens: rejected.worth.verified_tokens,
-        reusable_prefix_tokens: rejected.worth.prefix.map_or(0, |prefix| prefix.tokens),
-    }
-}
-
-fn owner_to_wire(owner: &Owner) -> v1::Owner {
-    v1::Owner {
-        worker_id: owner.key.worker_id.to_string(),
-        data_parallel_rank: owner.key.data_parallel_rank,
-    }
-}
-
-fn tier_to_wire(tier: Tier) -> i32 {
-    match tier {
-        Tier::Exact => v1::Tier::Exact.into(),
-        Tier::Verified => v1::Tier::Verified.into(),
-    }
-}
-
-fn refusal_to_wire(refusal: LeaseRefusal) -> i32 {
-    match refusal {
-        LeaseRefusal::DiscoveryOnly => v1::LeaseRefusal::DiscoveryOnly.into(),
-        LeaseRefusal::StoreNotReadable => v1::LeaseRefusal::StoreNotReadable.into(),
-        LeaseRefusal::SpansNotAccepted => v1::LeaseRefusal::SpansNotAccepted.into(),
-        LeaseRefusal::HolderMissing => v1::LeaseRefusal::HolderMissing.into(),
-    }
-}
-
-fn reason_to_wire(reason: FallbackReason) -> i32 {
-    use v1::FallbackReason as Wire;
-    let wire = match reason {
-        FallbackReason::ExactPrefixSufficient => Wire::ExactPrefixSufficient,
-        FallbackReason::ProviderDisabled => Wire::ProviderDisabled,
-        FallbackReason::ProviderTimeout => Wire::ProviderTimeout,
-        FallbackReason::ProviderError => Wire::ProviderError,
-        FallbackReason::ProviderMiss => Wire::ProviderMiss,
-        FallbackReason::LowSimilarity => Wire::LowSimilarity,
-        FallbackReason::LowReuseTokens => Wire::LowReuseTokens,
-        FallbackReason::NamespaceMismatch => Wire::NamespaceMismatch,
-        FallbackReason::UnsupportedRequest => Wire::UnsupportedRequest,
-        FallbackReason::NotPrefixAnchored => Wire::NotPrefixAnchored,
-        FallbackReason::NotBlockAligned => Wire::NotBlockAligned,
-        FallbackReason::DonorStale => Wire::DonorStale,
-        FallbackReason::AllocationFailed => Wire::AllocationFailed,
-        FallbackReason::LoadFailed => Wire::LoadFailed,
-        FallbackReason::InvalidBlocks => Wire::InvalidBlocks,
-        FallbackReason::RecomputePolicy => Wire::RecomputePolicy,
-    };
-    wire.into()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "for people"
-)]
-fn micros(ns: u64) -> f32 {
-    (ns as f64 / 1000.0) as f32
 }

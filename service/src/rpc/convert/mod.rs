@@ -1,5 +1,6 @@
 //! Bytes from outside become types that cannot be wrong. All validation is here.
 
+pub mod answers;
 pub mod donors;
 pub mod encoders;
 pub mod leases;

@@ -1,0 +1,176 @@
+//! The second stage of a look-up: donors that vectors nominate, for what the seeds did not find.
+
+use std::sync::Arc;
+
+use super::{
+    answer::{Answer, Neighbour, Outcome},
+    catalog::{Donor, Shard},
+    find::{FindQuery, Finder, REJECTED_MAX, is_own, judge_all, repeat_key, terms},
+    neighbours::{Near, Vector, sketch::sketch},
+    search::Target,
+    vocabulary::{Discovery, Mode, VectorSearch},
+};
+
+/// Neighbours that are compared with the prompt token by token.
+const NEAR_MAX: usize = 16;
+
+/// What neighbours are asked by.
+#[derive(Debug, Clone, Copy)]
+pub enum Vectors<'a> {
+    /// A sketch of the prompt's tokens beyond the exact prefix, made here.
+    Sketch,
+    /// Embeddings of the prompt's text.
+    Text(&'a [Vector]),
+}
+
+impl Vectors<'_> {
+    fn discovery(self) -> Discovery {
+        match self {
+            Vectors::Sketch => Discovery::Sketch,
+            Vectors::Text(_) => Discovery::Text,
+        }
+    }
+}
+
+impl Finder<'_> {
+    /// Asks the neighbours, after a search by seeds that came to `earlier`.
+    ///
+    /// What they nominate goes through the same alignment and gates, and may be a hit. Otherwise
+    /// the answer stays the miss that it was, with the nearest listed where that was asked for.
+    #[must_use]
+    pub fn find_near(
+        &self,
+        query: &FindQuery<'_>,
+        earlier: &Arc<Answer>,
+        vectors: Vectors<'_>,
+    ) -> Arc<Answer> {
+        let started = (self.clock_ns)();
+        let shard = earlier.namespace.and_then(|id| self.catalog.shard(id));
+        let Some(shard) = shard else {
+            return Arc::clone(earlier);
+        };
+        let (mut answer, end) = if started >= self.deadline_ns {
+            (Answer::clone(earlier), VectorSearch::Late)
+        } else {
+            self.ask(query, earlier, &shard, vectors)
+        };
+        match vectors {
+            Vectors::Sketch => answer.sketch_search = end,
+            Vectors::Text(_) => answer.text_search = end,
+        }
+        let took = (self.clock_ns)().saturating_sub(started);
+        answer.timings.neighbours_ns += took;
+        answer.timings.total_ns += took;
+        let repeat = repeat_key(query, shard.id, answer.mode);
+        self.remembered(repeat, Arc::new(answer), query.holder)
+    }
+
+    fn ask(
+        &self,
+        query: &FindQuery<'_>,
+        earlier: &Answer,
+        shard: &Shard,
+        vectors: Vectors<'_>,
+    ) -> (Answer, VectorSearch) {
+        let discovery = vectors.discovery();
+        let (mode, gates) = self.catalog.rules(Some(shard));
+        let is_wanted = |donor: &Donor| match mode {
+            Mode::Materialize => self.is_usable(donor, query),
+            Mode::Disabled | Mode::DiscoveryOnly => !is_own(donor, query),
+        };
+        let Some(near) = nearest(query, shard, vectors) else {
+            return (Answer::clone(earlier), VectorSearch::NothingIndexed);
+        };
+        let terms = terms(query, query.gates.over(gates), Some(shard));
+        let (judged, listed) = self.catalog.with_scratch(|scratch| {
+            let donors = shard.read();
+            // A slot may have been given to another donor since its vector was read.
+            let present = |near: &Near| {
+                let donor = donors.at(near.slot)?;
+                (donor.sequence == near.sequence && is_wanted(donor)).then_some(donor)
+            };
+            let slots: Vec<u32> = near
+                .iter()
+                .filter(|near| present(near).is_some())
+                .map(|near| near.slot)
+                .collect();
+            let listed: Vec<Neighbour> = near
+                .iter()
+                .filter_map(|near| {
+                    Some(Neighbour {
+                        donor: Arc::clone(present(near)?),
+                        discovery,
+                        score: near.score,
+                        facts_differ: None,
+                    })
+                })
+                .collect();
+            let target = Target {
+                tokens: query.tokens,
+                boundary: query.exact_prefix_tokens as usize,
+                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| is_wanted(donor)),
+                verify_max: NEAR_MAX,
+            };
+            let aligned = donors.index.verify_slots(&target, &slots, scratch);
+            (judge_all(&terms, &donors, aligned), listed)
+        });
+        let found = self.conclude(query, judged, mode, discovery);
+        let late = (self.clock_ns)() >= self.deadline_ns;
+        if found.outcome != Outcome::Miss && !late {
+            let answer = Answer {
+                namespace: earlier.namespace,
+                timings: earlier.timings,
+                segments: earlier.segments.clone(),
+                sketch_search: earlier.sketch_search,
+                text_search: earlier.text_search,
+                ..found
+            };
+            return (answer, VectorSearch::Done);
+        }
+        self.take_back(&found, query.holder);
+        let mut answer = Answer::clone(earlier);
+        let end = if late {
+            VectorSearch::Late
+        } else {
+            list(&mut answer.neighbours, listed, query.neighbours_max);
+            if query.explain && answer.rejected.is_empty() {
+                answer.rejected = found.rejected;
+                answer.rejected.truncate(REJECTED_MAX);
+            }
+            VectorSearch::Done
+        };
+        (answer, end)
+    }
+}
+
+// None when the namespace has no vector of the kind.
+fn nearest(query: &FindQuery<'_>, shard: &Shard, vectors: Vectors<'_>) -> Option<Vec<Near>> {
+    let kept = match vectors {
+        Vectors::Sketch => Some(&shard.sketches),
+        Vectors::Text(_) => shard.embeddings.get(),
+    };
+    let kept = kept.filter(|kept| !kept.is_empty())?;
+    match vectors {
+        Vectors::Sketch => {
+            let beyond = query.tokens.get(query.exact_prefix_tokens as usize..)?;
+            let sketch = sketch(beyond)?;
+            Some(kept.nearest(&sketch, NEAR_MAX))
+        }
+        Vectors::Text(segments) => Some(kept.nearest_donors(segments, NEAR_MAX)),
+    }
+}
+
+// Those by text come first: they are the stronger evidence. No donor is listed twice.
+fn list(known: &mut Vec<Neighbour>, mut more: Vec<Neighbour>, most: usize) {
+    let by_text = |neighbour: &Neighbour| neighbour.discovery == Discovery::Text;
+    more.append(known);
+    more.sort_by_key(|neighbour| !by_text(neighbour));
+    for neighbour in more {
+        let is_known = known
+            .iter()
+            .any(|other| Arc::ptr_eq(&other.donor, &neighbour.donor));
+        if known.len() < most && !is_known {
+            known.push(neighbour);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! One donor look-up: convert, look up, record, convert back.
+
+use std::{sync::Arc, time::Duration};
+
+use kvatlas_proto::v1;
+use tonic::Status;
+
+use super::{
+    Core,
+    clock::Deadline,
+    convert::{self, donors::Lookup, namespace::LookupNamespace},
+    near,
+};
+use crate::donors::{
+    answer::Answer,
+    find::{FindQuery, Finder},
+    vocabulary::FallbackReason,
+};
+
+/// Longer prompts are looked up on a worker thread: they would hold up an async one too long.
+const INLINE_TOKENS_MAX: usize = 32_768;
+
+/// Answers one look-up; its errors are of the request's form alone.
+pub(super) async fn find(
+    core: &Arc<Core>,
+    request: v1::FindDonorRequest,
+    deadline: Deadline,
+) -> Result<v1::FindDonorResponse, Status> {
+    let started_ns = core.clock.now_ns();
+    core.metrics.lookups.requests.inc();
+    let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
+        core.metrics.lookups.errors.inc();
+    })?;
+    let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
+    let is_long = lookup.tokens.len() > INLINE_TOKENS_MAX || lookup.segment_donors_max > 0;
+    let answer = if is_long {
+        Box::pin(find_aside(core, lookup, deadline)).await
+    } else {
+        let answer = find_now(core, &lookup, deadline);
+        if near::is_wanted(core, &lookup, &answer) {
+            Box::pin(near::second_stage(core, Arc::new(lookup), answer, deadline)).await
+        } else {
+            answer
+        }
+    };
+    record(core, &answer);
+    Ok(convert::answers::answer(
+        &answer,
+        core.clock.now_ms(),
+        decode_ns,
+    ))
+}
+
+async fn find_aside(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc<Answer> {
+    core.metrics.lookups.deferred.inc();
+    let lookup = Arc::new(lookup);
+    let work = move |core: &Core, lookup: &Lookup| find_now(core, lookup, deadline);
+    let answer = match near::on_worker(core, &core.finders, &lookup, deadline, work).await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            let (mode, _) = core.catalog.rules(None);
+            let (reason, detail) = failure.as_miss();
+            return Arc::new(Answer::miss(reason, detail, mode));
+        }
+    };
+    if near::is_wanted(core, &lookup, &answer) {
+        near::second_stage(core, lookup, answer, deadline).await
+    } else {
+        answer
+    }
+}
+
+fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
+    let namespace = match &lookup.namespace {
+        LookupNamespace::Known(id) => *id,
+        LookupNamespace::Incomplete(field) => {
+            core.metrics.lookups.cross_namespace_rejected.inc();
+            let (mode, _) = core.catalog.rules(None);
+            let detail = format!("{field} is empty");
+            return Arc::new(Answer::miss(
+                FallbackReason::NamespaceMismatch,
+                detail,
+                mode,
+            ));
+        }
+    };
+    with_finder(core, deadline, |finder| {
+        finder.find(&query(lookup), namespace)
+    })
+}
+
+/// Runs one stage of a look-up with the parts of the server that it needs.
+pub(super) fn with_finder<T>(
+    core: &Core,
+    deadline: Deadline,
+    stage: impl FnOnce(&Finder<'_>) -> T,
+) -> T {
+    let clock_ns = || core.clock.now_ns();
+    stage(&Finder {
+        catalog: &core.catalog,
+        leases: &core.donor_leases,
+        repeats: &core.repeats,
+        clock_ns: &clock_ns,
+        now_ms: core.clock.now_ms(),
+        deadline_ns: deadline.at_ns,
+    })
+}
+
+/// The look-up in the domain's terms.
+pub(super) fn query(lookup: &Lookup) -> FindQuery<'_> {
+    FindQuery {
+        tokens: &lookup.tokens,
+        exact_prefix_tokens: lookup.exact_prefix_tokens,
+        request_id: &lookup.request_id,
+        holder: &lookup.holder,
+        readable_store_ids: &lookup.readable_store_ids,
+        gates: lookup.gates,
+        accept_spans: lookup.accept_spans,
+        asynchronous_load: lookup.asynchronous_load,
+        minimum_tier: lookup.minimum_tier,
+        explain: lookup.explain,
+        lease_ttl_ms: lookup.lease_ttl_ms,
+        segment_donors_max: lookup.segment_donors_max as usize,
+        neighbours_max: lookup.neighbours_max as usize,
+    }
+}
+
+fn record(core: &Core, answer: &Answer) {
+    let lookups = &core.metrics.lookups;
+    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+    let timings = answer.timings;
+    lookups.seconds.observe(seconds(timings.total_ns));
+    if timings.seeds_ns > 0 {
+        lookups.seeds_seconds.observe(seconds(timings.seeds_ns));
+        lookups.align_seconds.observe(seconds(timings.align_ns));
+        lookups.gate_seconds.observe(seconds(timings.gate_ns));
+    }
+    if timings.neighbours_ns > 0 {
+        lookups
+            .neighbours_seconds
+            .observe(seconds(timings.neighbours_ns));
+    }
+    lookups.sketch_searches.inc(answer.sketch_search);
+    lookups.text_searches.inc(answer.text_search);
+    let Some(found) = &answer.found else {
+        let Some(reason) = answer.reason else {
+            return;
+        };
+        lookups.misses.inc(reason);
+        if is_rejection(reason) {
+            lookups.rejected.inc(reason);
+        }
+        return;
+    };
+    lookups.hits.inc();
+    if found.facts_differ == Some(true) {
+        lookups.facts_differ.inc();
+    }
+    if answer.lease.is_some() && !answer.repeated {
+        core.metrics.reuse.requests.inc();
+    }
+    let worth = &found.worth;
+    let offered = worth
+        .prefix
+        .map_or(worth.verified_tokens, |prefix| prefix.tokens);
+    lookups.external_tokens_reported.observe(f64::from(offered));
+    lookups.similarity.observe(f64::from(worth.similarity));
+    lookups.reuse_ratio.observe(f64::from(worth.reuse_ratio));
+}
+
+// Whether there was a candidate, and it was turned down.
+fn is_rejection(reason: FallbackReason) -> bool {
+    match reason {
+        FallbackReason::LowSimilarity
+        | FallbackReason::LowReuseTokens
+        | FallbackReason::DonorStale
+        | FallbackReason::NotBlockAligned
+        | FallbackReason::NotPrefixAnchored => true,
+        FallbackReason::ExactPrefixSufficient
+        | FallbackReason::ProviderDisabled
+        | FallbackReason::ProviderTimeout
+        | FallbackReason::ProviderError
+        | FallbackReason::ProviderMiss
+        | FallbackReason::NamespaceMismatch
+        | FallbackReason::UnsupportedRequest
+        | FallbackReason::AllocationFailed
+        | FallbackReason::LoadFailed
+        | FallbackReason::InvalidBlocks
+        | FallbackReason::RecomputePolicy => false,
+    }
+}

@@ -1,0 +1,178 @@
+//! The second stage of a donor look-up: neighbours by vectors, and facts compared.
+//!
+//! It runs on threads of its own, never on one that serves calls, and gives up at the deadline:
+//! then the answer of the first stage goes out as it was, and says so.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{
+    Core,
+    clock::Deadline,
+    convert::donors::Lookup,
+    find::{query, with_finder},
+};
+use crate::{
+    donors::{
+        answer::Answer,
+        catalog::Donor,
+        facts::facts_differ,
+        near::Vectors,
+        texts::DonorTexts,
+        vocabulary::{FallbackReason, VectorSearch},
+    },
+    supervise::Workers,
+};
+
+/// What the second stage works with.
+#[derive(Debug)]
+pub struct NearParts {
+    /// Threads that search vectors and read texts.
+    pub threads: Workers,
+    /// Whether donors are also found by a sketch of their tokens.
+    pub by_sketch: bool,
+    /// Where donors' texts are read; absent when the operator has not enabled text.
+    pub texts: Option<DonorTexts>,
+}
+
+/// Whether anything is left to do after the search by seeds.
+pub(super) fn is_wanted(core: &Core, lookup: &Lookup, answer: &Answer) -> bool {
+    answer.wants_neighbours() || compares_facts(core, lookup, answer)
+}
+
+/// Does what is left, in turn, each as far as it is enabled, needed, and in time.
+pub(super) async fn second_stage(
+    core: &Arc<Core>,
+    lookup: Arc<Lookup>,
+    answer: Arc<Answer>,
+    deadline: Deadline,
+) -> Arc<Answer> {
+    let began_ns = core.clock.now_ns();
+    let before_ns = answer.timings.total_ns;
+    let mut answer = answer;
+    if answer.wants_neighbours() {
+        answer = by_sketch(core, &lookup, answer, deadline).await;
+    }
+    if compares_facts(core, &lookup, &answer) {
+        answer = compare_facts(core, &lookup, answer, deadline).await;
+    }
+    // The time in queues counts too.
+    let waited_ns = core.clock.now_ns().saturating_sub(began_ns);
+    Arc::make_mut(&mut answer).timings.total_ns = before_ns + waited_ns;
+    answer
+}
+
+async fn by_sketch(
+    core: &Arc<Core>,
+    lookup: &Arc<Lookup>,
+    mut answer: Arc<Answer>,
+    deadline: Deadline,
+) -> Arc<Answer> {
+    let end = if core.near.by_sketch {
+        let earlier = Arc::clone(&answer);
+        let work = move |core: &Core, lookup: &Lookup| {
+            with_finder(core, deadline, |finder| {
+                finder.find_near(&query(lookup), &earlier, Vectors::Sketch)
+            })
+        };
+        match on_worker(core, &core.near.threads, lookup, deadline, work).await {
+            Ok(answer) => return answer,
+            Err(failure) => failure.as_search(),
+        }
+    } else {
+        VectorSearch::Disabled
+    };
+    Arc::make_mut(&mut answer).sketch_search = end;
+    answer
+}
+
+fn compares_facts(core: &Core, lookup: &Lookup, answer: &Answer) -> bool {
+    let any = answer.found.is_some() || !answer.neighbours.is_empty();
+    any && !lookup.text.is_empty() && core.near.texts.is_some()
+}
+
+// An answer whose facts could not be compared in time goes out without.
+async fn compare_facts(
+    core: &Arc<Core>,
+    lookup: &Arc<Lookup>,
+    answer: Arc<Answer>,
+    deadline: Deadline,
+) -> Arc<Answer> {
+    let mut compared = Answer::clone(&answer);
+    let work = move |core: &Core, lookup: &Lookup| {
+        let differ = |donor: &Donor| {
+            let text = core.near.texts.as_ref()?.of(donor)?;
+            Some(facts_differ(&text, &lookup.text))
+        };
+        if let Some(found) = &mut compared.found {
+            found.facts_differ = differ(&found.donor);
+        }
+        for neighbour in &mut compared.neighbours {
+            neighbour.facts_differ = differ(&neighbour.donor);
+        }
+        Arc::new(compared)
+    };
+    let done = on_worker(core, &core.near.threads, lookup, deadline, work).await;
+    done.unwrap_or(answer)
+}
+
+/// Why a worker's answer did not come.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WorkerFailure {
+    QueueFull,
+    Late,
+    Stopping,
+}
+
+impl WorkerFailure {
+    pub(super) fn as_miss(self) -> (FallbackReason, &'static str) {
+        match self {
+            WorkerFailure::QueueFull => (
+                FallbackReason::ProviderError,
+                "the queue for long look-ups is full",
+            ),
+            WorkerFailure::Late => (
+                FallbackReason::ProviderTimeout,
+                "the deadline passed in the queue",
+            ),
+            WorkerFailure::Stopping => (FallbackReason::ProviderError, "the server is stopping"),
+        }
+    }
+
+    fn as_search(self) -> VectorSearch {
+        match self {
+            WorkerFailure::QueueFull => VectorSearch::Busy,
+            WorkerFailure::Late => VectorSearch::Late,
+            WorkerFailure::Stopping => VectorSearch::Failed,
+        }
+    }
+}
+
+/// Runs `work` on one of `threads`. A lease that comes with an answer too late is given back.
+pub(super) async fn on_worker(
+    core: &Arc<Core>,
+    threads: &Workers,
+    lookup: &Arc<Lookup>,
+    deadline: Deadline,
+    work: impl FnOnce(&Core, &Lookup) -> Arc<Answer> + Send + 'static,
+) -> Result<Arc<Answer>, WorkerFailure> {
+    let (reply, answer) = oneshot::channel();
+    let (core, lookup) = (Arc::clone(core), Arc::clone(lookup));
+    let job = move || {
+        if reply.is_closed() {
+            return;
+        }
+        if let Err(unwanted) = reply.send(work(&core, &lookup)) {
+            with_finder(&core, deadline, |finder| {
+                finder.take_back(&unwanted, &lookup.holder);
+            });
+        }
+    };
+    threads.submit(job).map_err(|_| WorkerFailure::QueueFull)?;
+    match deadline.bound(answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(WorkerFailure::Stopping),
+        Err(_) => Err(WorkerFailure::Late),
+    }
+}
