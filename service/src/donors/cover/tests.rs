@@ -190,7 +190,8 @@ fn of_twelve_donors_the_best_eight_are_taken() {
     let candidates: Candidates = (0_u32..12)
         .map(|i| (i as usize, vec![span(i * 200, 100 + i * 5)]))
         .collect();
-    let cover = check(&candidates, COVER_DONORS_MAX);
+    let cover = best_cover(&candidates, COVER_DONORS_MAX);
+    check_valid(&candidates, &cover);
     let donors: Vec<usize> = cover.iter().map(|&(donor, _)| donor).collect();
     assert_eq!(donors, [4, 5, 6, 7, 8, 9, 10, 11]);
     assert_eq!(cover_within(&candidates, 99, usize::MAX).spans, cover);
