@@ -335,7 +335,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
             let all = [&gauges(&core)[..], &near_gauges(&core)[..]].concat();
             core.metrics.render(&all)
         })
-            .unwrap_or_default()
+        .unwrap_or_default()
     };
     Pages {
         stage: stage.clone(),
