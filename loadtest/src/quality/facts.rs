@@ -249,9 +249,14 @@ fn is_name(words: &[&str], at: usize) -> bool {
         && !NO_NAMES.contains(&word)
 }
 
+/// A name with an underscore, or letters and then digits, such as `KV-48213`; but neither `13th`
+/// nor `17-year` nor `mid-1970s`, which are words: a letter changed in them is a slip of the pen.
 fn is_identifier(word: &str) -> bool {
-    let has = |kind: fn(&char) -> bool| word.chars().any(|letter| kind(&letter));
-    word.contains('_') || (has(char::is_ascii_digit) && has(char::is_ascii_alphabetic))
+    let begins = |kind: fn(&char) -> bool| word.chars().next().is_some_and(|first| kind(&first));
+    let with_digit = word.bytes().any(|byte| byte.is_ascii_digit());
+    let of_letters = begins(char::is_ascii_alphabetic);
+    let hyphened = word.contains('-') && !begins(char::is_ascii_uppercase);
+    word.contains('_') || (with_digit && of_letters && !hyphened)
 }
 
 fn negated(words: &[&str], at: usize) -> bool {
@@ -380,6 +385,21 @@ mod tests {
                 assert_ne!(edited, TEXT, "{}", benign.name());
                 assert_eq!(facts(&edited), facts(TEXT), "{}", benign.name());
             }
+        }
+    }
+
+    #[test]
+    fn a_word_with_a_digit_is_no_identifier() {
+        for (word, expected) in [
+            ("KV-48213", true),
+            ("c00ff12", true),
+            ("parse_header", true),
+            ("17-year", false),
+            ("19th", false),
+            ("mid-1970s", false),
+            ("1847", false),
+        ] {
+            assert_eq!(is_identifier(word), expected, "{word}");
         }
     }
 
