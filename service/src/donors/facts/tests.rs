@@ -105,7 +105,9 @@ proptest! {
 
     #[test]
     fn one_changed_number_is_found_anywhere(
-        words in prop::collection::vec("[a-z]{3,9}", 40..200), at in 8_usize..30, number in 2_u32..999,
+        words in prop::collection::vec("[a-z]{3,9}", 40..200),
+        at in 8_usize..30,
+        number in 2_u32..999,
     ) {
         let text = |number: u32| {
             let mut words = words.clone();

@@ -87,6 +87,11 @@ const OPPOSITES: [(&str, &str); 24] = [
 const NEGATIVE_PREFIXES: [&str; 6] = ["un", "in", "im", "dis", "non", "ir"];
 /// A word is at least so long behind such a prefix.
 const STEM_BYTES_MIN: usize = 4;
+/// Words behind whose full stop a name may follow.
+const ABBREVIATIONS: [&str; 18] = [
+    "mr", "mrs", "ms", "dr", "st", "gen", "col", "capt", "lt", "jr", "sr", "prof", "rev", "hon",
+    "gov", "sen", "rep", "vs",
+];
 /// Operators that change what code does.
 const OPERATORS: [&str; 9] = ["===", "!==", "==", "!=", "<=", ">=", "&&", "||", "=>"];
 
@@ -131,12 +136,18 @@ pub(super) fn words(text: &str) -> Vec<Word<'_>> {
             begins_sentence = false;
             rest = after;
         } else {
+            let abbreviates = first == '.' && words.last().is_some_and(is_abbreviation);
             // A closing quote or bracket may follow the end of a sentence.
-            begins_sentence |= matches!(first, '.' | '!' | '?' | '\n' | ':' | '"' | '\u{201c}');
+            begins_sentence |=
+                !abbreviates && matches!(first, '.' | '!' | '?' | '\n' | ':' | '"' | '\u{201c}');
             rest = &rest[first.len_utf8()..];
         }
     }
     words
+}
+
+fn is_abbreviation(word: &Word<'_>) -> bool {
+    word.raw.chars().count() == 1 || ABBREVIATIONS.contains(&word.raw.to_lowercase().as_str())
 }
 
 /// Bytes of the word that the text begins with: a connector belongs to it between two of its
