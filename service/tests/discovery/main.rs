@@ -7,4 +7,6 @@ mod harness;
 #[cfg(test)]
 mod leasing;
 #[cfg(test)]
+mod near;
+#[cfg(test)]
 mod peers;
