@@ -129,35 +129,37 @@ impl EmbedderWorker {
     /// Works until the embedder is stopped.
     pub fn run(mut self) {
         while let Some((line, batch)) = self.shared.next_batch() {
-            let unfinished = self.work(batch);
-            self.shared.put_back(line, unfinished);
+            if let Some(unfinished) = self.work(batch) {
+                self.shared.put_back(line, unfinished);
+            }
         }
     }
 
-    // What a batch left to be done, in its order.
-    fn work(&mut self, mut batch: Vec<Share>) -> Vec<Task> {
+    // The task that is not done yet: at most the last, since a batch has no room behind it.
+    fn work(&mut self, mut batch: Vec<Share>) -> Option<Task> {
         let texts: Vec<&str> = batch.iter().flat_map(Share::texts).collect();
+        let mut unfinished = None;
         match embed(&mut *self.model, &texts) {
             Ok(vectors) => {
                 let mut vectors = vectors.into_iter();
-                let served = batch.into_iter().filter_map(|share| {
+                for share in batch {
                     let own = vectors.by_ref().take(share.count).collect();
-                    share.task.served(own)
-                });
-                served.collect()
+                    unfinished = share.task.served(own);
+                }
             }
             Err(failure) if batch.len() <= 1 => {
                 if let Some(share) = batch.pop() {
                     share.task.answer(Err(failure.into()));
                 }
-                Vec::new()
             }
             // One text must not cost the others their answer.
             Err(_) => {
-                let alone = batch.into_iter().flat_map(|share| self.work(vec![share]));
-                alone.collect()
+                for share in batch {
+                    unfinished = self.work(vec![share]);
+                }
             }
         }
+        unfinished
     }
 }
 
@@ -268,14 +270,11 @@ impl Shared {
         }
     }
 
-    fn put_back(&self, line: Line, unfinished: Vec<Task>) {
+    // In front of those that came later. When stopped, whoever waits for it sees that.
+    fn put_back(&self, line: Line, task: Task) {
         let mut waiting = self.waiting.lock();
-        if waiting.is_stopped {
-            return;
-        }
-        let queue = waiting.line(line);
-        for task in unfinished.into_iter().rev() {
-            queue.push_front(task);
+        if !waiting.is_stopped {
+            waiting.line(line).push_front(task);
         }
     }
 }

@@ -9,7 +9,8 @@ use std::{
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     task::{Context, Poll, Waker},
-    thread,
+    thread::{self, Scope, ScopedJoinHandle},
+    time::Duration,
 };
 
 use super::*;
@@ -58,7 +59,7 @@ fn vectors(numbers: Range<u32>) -> Vec<Vec<f32>> {
 }
 
 struct Bench {
-    embedder: Embedder,
+    embedder: Arc<Embedder>,
     begun: Receiver<Vec<String>>,
     acts: SyncSender<Act>,
     now_ns: Arc<AtomicU64>,
@@ -68,6 +69,14 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Embedded> + 'a>>;
 
 /// Runs the embedder with `queue_depth_max` places for as long as `steps` take.
 fn check(queue_depth_max: usize, steps: impl FnOnce(&Bench)) {
+    check_with_donors(queue_depth_max, |bench, _| steps(bench));
+}
+
+/// The same for steps that register donors, on threads of their own: those block.
+fn check_with_donors<F>(queue_depth_max: usize, steps: F)
+where
+    F: for<'scope> FnOnce(&Bench, &'scope Scope<'scope, '_>),
+{
     let (begin, begun) = sync_channel(64);
     let (acts, act) = sync_channel(64);
     let held = Held {
@@ -79,16 +88,16 @@ fn check(queue_depth_max: usize, steps: impl FnOnce(&Bench)) {
     let clock_ns = move || clock.load(Ordering::SeqCst);
     let (embedder, worker) = Embedder::new(held, queue_depth_max, clock_ns);
     let bench = Bench {
-        embedder,
+        embedder: Arc::new(embedder),
         begun,
         acts,
         now_ns,
     };
     thread::scope(|scope| {
         scope.spawn(|| worker.run());
-        // Also when a step panics: the thread would otherwise never end.
+        // Also when a step panics: the threads would otherwise never end.
         let bench = bench;
-        steps(&bench);
+        steps(&bench, scope);
     });
 }
 
@@ -99,6 +108,15 @@ impl Bench {
             Box::pin(self.embedder.embed_query(texts(numbers), deadline_ns));
         assert_eq!(poll(&mut answer), Poll::Pending);
         answer
+    }
+
+    fn register<'scope>(
+        &self,
+        numbers: Range<u32>,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> ScopedJoinHandle<'scope, Embedded> {
+        let embedder = Arc::clone(&self.embedder);
+        scope.spawn(move || embedder.embed_donor(texts(numbers)))
     }
 
     /// A look-up that is refused at once.
@@ -112,7 +130,7 @@ impl Bench {
     }
 
     fn next_batch(&self, expected: Range<u32>) {
-        assert_eq!(self.begun.recv().unwrap(), texts(expected));
+        assert_eq!(self.begun.recv_timeout(PATIENCE).unwrap(), texts(expected));
     }
 
     fn act(&self, act: Act) {
@@ -125,10 +143,15 @@ fn poll(answer: &mut (impl Future<Output = Embedded> + Unpin)) -> Poll<Embedded>
 }
 
 fn wait(answer: Answer<'_>) -> Embedded {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(answer)
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let in_time = async { tokio::time::timeout(PATIENCE, answer).await };
+    runtime.unwrap().block_on(in_time).expect("an answer")
 }
 
+/// What never comes must not hold up the tests for ever.
+const PATIENCE: Duration = Duration::from_secs(20);
 const FAR: u64 = 1_000;
 
 #[test]
@@ -151,22 +174,19 @@ fn what_waits_is_embedded_together_and_answered_in_order() {
 
 #[test]
 fn a_look_up_waits_for_one_small_batch_of_donors_at_most() {
-    check(8, |bench| {
-        let embedder = &bench.embedder;
-        thread::scope(|scope| {
-            let donor = scope.spawn(|| embedder.embed_donor(texts(0..5)));
-            bench.next_batch(0..2);
-            let query = bench.ask(10..13, FAR);
+    check_with_donors(8, |bench, scope| {
+        let donor = bench.register(0..5, scope);
+        bench.next_batch(0..2);
+        let query = bench.ask(10..13, FAR);
+        bench.act(Act::Serve);
+        bench.next_batch(10..13);
+        bench.act(Act::Serve);
+        assert_eq!(wait(query), Ok(vectors(10..13)));
+        for rest in [2..4, 4..5] {
+            bench.next_batch(rest);
             bench.act(Act::Serve);
-            bench.next_batch(10..13);
-            bench.act(Act::Serve);
-            assert_eq!(wait(query), Ok(vectors(10..13)));
-            for rest in [2..4, 4..5] {
-                bench.next_batch(rest);
-                bench.act(Act::Serve);
-            }
-            assert_eq!(donor.join().unwrap(), Ok(vectors(0..5)));
-        });
+        }
+        assert_eq!(donor.join().unwrap(), Ok(vectors(0..5)));
     });
 }
 
@@ -231,46 +251,40 @@ fn a_full_queue_refuses_at_once_and_the_unwanted_make_room() {
 
 #[test]
 fn look_ups_and_donors_have_a_queue_each() {
-    check(1, |bench| {
-        let embedder = &bench.embedder;
-        thread::scope(|scope| {
-            let working = bench.ask(0..1, FAR);
-            bench.next_batch(0..1);
-            let query = bench.ask(1..2, FAR);
-            let donor = scope.spawn(|| embedder.embed_donor(texts(2..3)));
-            bench.act(Act::Serve);
-            bench.next_batch(1..2);
-            bench.act(Act::Serve);
-            bench.next_batch(2..3);
-            bench.act(Act::Serve);
-            assert_eq!(donor.join().unwrap(), Ok(vectors(2..3)));
-            assert_eq!(wait(working), Ok(vectors(0..1)));
-            assert_eq!(wait(query), Ok(vectors(1..2)));
-        });
+    check_with_donors(1, |bench, scope| {
+        let working = bench.ask(0..1, FAR);
+        bench.next_batch(0..1);
+        let query = bench.ask(1..2, FAR);
+        let donor = bench.register(2..3, scope);
+        bench.act(Act::Serve);
+        bench.next_batch(1..2);
+        bench.act(Act::Serve);
+        bench.next_batch(2..3);
+        bench.act(Act::Serve);
+        assert_eq!(donor.join().unwrap(), Ok(vectors(2..3)));
+        assert_eq!(wait(working), Ok(vectors(0..1)));
+        assert_eq!(wait(query), Ok(vectors(1..2)));
     });
 }
 
 #[test]
 fn stopping_refuses_what_waits_and_answers_what_is_being_embedded() {
-    check(8, |bench| {
-        let embedder = &bench.embedder;
-        thread::scope(|scope| {
-            let working = bench.ask(0..2, FAR);
-            let begun = bench.ask(2..12, FAR);
-            bench.next_batch(0..8);
-            let query = bench.ask(20..21, FAR);
-            let donor = scope.spawn(|| embedder.embed_donor(texts(30..31)));
-            while bench.embedder.queued() < 2 {
-                thread::yield_now();
-            }
-            bench.embedder.stop();
-            assert_eq!(wait(query), Err(EmbedRefusal::Stopped));
-            assert_eq!(donor.join().unwrap(), Err(EmbedRefusal::Stopped));
-            assert_eq!(bench.refused(FAR), EmbedRefusal::Stopped);
-            bench.act(Act::Serve);
-            assert_eq!(wait(working), Ok(vectors(0..2)));
-            assert_eq!(wait(begun), Err(EmbedRefusal::Stopped));
-        });
+    check_with_donors(8, |bench, scope| {
+        let working = bench.ask(0..2, FAR);
+        let begun = bench.ask(2..12, FAR);
+        bench.next_batch(0..8);
+        let query = bench.ask(20..21, FAR);
+        let donor = bench.register(30..31, scope);
+        while bench.embedder.queued() < 2 {
+            thread::yield_now();
+        }
+        bench.embedder.stop();
+        assert_eq!(wait(query), Err(EmbedRefusal::Stopped));
+        assert_eq!(donor.join().unwrap(), Err(EmbedRefusal::Stopped));
+        assert_eq!(bench.refused(FAR), EmbedRefusal::Stopped);
+        bench.act(Act::Serve);
+        assert_eq!(wait(working), Ok(vectors(0..2)));
+        assert_eq!(wait(begun), Err(EmbedRefusal::Stopped));
     });
 }
 
