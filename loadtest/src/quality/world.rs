@@ -144,10 +144,8 @@ impl World {
         let pool: Vec<&str> = texts.iter().flat_map(|text| names(text)).collect();
         let home = selector(namespace("text"));
         for at in 0..args.queries {
-            let mut passages: Vec<String> = (0..TEXT_PASSAGES)
-                .map(|_| texts[random.below(texts.len())].clone())
-                .collect();
-            let with_record = random.below(TEXT_PASSAGES);
+            let mut passages = distinct(texts, &mut random);
+            let with_record = random.below(passages.len());
             passages[with_record] += &format!(" {}", record(&mut random));
             let donor = prompt_of(&passages);
             let source = Planted::plant(
@@ -211,6 +209,19 @@ impl World {
             change,
         });
     }
+}
+
+/// Passages for a prompt: one that stands there twice would still say what the other was changed
+/// from.
+fn distinct(texts: &[String], random: &mut Random) -> Vec<String> {
+    let mut drawn: Vec<usize> = Vec::with_capacity(TEXT_PASSAGES);
+    while drawn.len() < TEXT_PASSAGES.min(texts.len()) {
+        let next = random.below(texts.len());
+        if !drawn.contains(&next) {
+            drawn.push(next);
+        }
+    }
+    drawn.into_iter().map(|at| texts[at].clone()).collect()
 }
 
 /// The first change, from the one with the number `at` on, that some passage has a place for, and
