@@ -15,8 +15,6 @@ pub mod world;
 
 use std::{collections::HashMap, time::Duration};
 
-use clap::Args;
-use kvatlas::config::ServeArgs;
 use kvatlas_proto::v1::{
     Discovery, FindDonorResponse, NamespaceSelector, RemoveDonorsRequest,
     donors_client::DonorsClient, remove_donors_request::What,
@@ -110,13 +108,7 @@ const fn not_asked(class: QualityClass, args: &QualityArgs) -> Option<&'static s
 fn with_text(args: &QualityArgs) -> CommonArgs {
     let mut common = args.common.clone();
     let server = &mut common.server;
-    let known = ServeArgs::augment_args(clap::Command::new("serve"));
-    if known
-        .get_arguments()
-        .any(|flag| flag.get_long() == Some("text"))
-    {
-        server.push("--text".into());
-    }
+    server.push("--text".into());
     if let Some(folder) = &args.embedding_model {
         server.extend(["--embedding-model".into(), folder.into()]);
     }
