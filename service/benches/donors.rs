@@ -1,7 +1,6 @@
 //! Latency, memory and quality of donor discovery, by kind of recipient.
-//!
-//! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file] [class]`. Passages are
-//! generated from a seed; or they are the token lists of a gzipped JSONL file.
+//! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file] [class]`. Passages
+//! come from a seed, or are the token lists of a gzipped JSONL file.
 
 #![expect(
     clippy::cast_possible_truncation,

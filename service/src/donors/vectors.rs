@@ -1,4 +1,4 @@
-//! Where the indexers' vectors come from: sketches of the donors' tokens, embeddings of their texts.
+//! Where the indexers' vectors come from: sketches of tokens, embeddings of texts.
 
 use std::sync::Arc;
 
