@@ -14,9 +14,9 @@ pub const CANDIDATES_MAX: usize = 24;
 /// Donors of one cover.
 pub const COVER_DONORS_MAX: usize = 8;
 /// Words of 64 target tokens that may be compared before the best choice so far has to do.
-const WORK_MAX: usize = 200_000;
+const WORK_MAX: usize = 30_000;
 /// What arranging the spans of a set of donors counts as, for each span.
-const ARRANGE_WORK: usize = 64;
+const ARRANGE_WORK: usize = 256;
 /// Rounds in which further donors are looked for.
 const ROUNDS_MAX: usize = 16;
 /// Donors asked for in one round.

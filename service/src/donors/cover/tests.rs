@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::donors::index::prepare;
 
 type Candidates = Vec<(usize, Vec<Span>)>;
 
@@ -204,4 +205,61 @@ fn candidates_beyond_the_limit_are_left_out() {
         .collect();
     candidates.push((CANDIDATES_MAX, vec![span(0, 100)]));
     assert_eq!(best_cover(&candidates, 8), [(0, span(0, 20))]);
+}
+
+/// `count` tokens that no other number has in this order.
+fn passage(number: u32, count: u32) -> Vec<u32> {
+    let mix = |i: u32| {
+        let x = u64::from(number) << 32 | u64::from(i);
+        let x = (x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        u32::try_from((x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 48).expect("16 bits")
+    };
+    (0..count).map(mix).collect()
+}
+
+/// Passage i, of 100 + 5 i tokens, lies at some place in donor i, amid others.
+fn check_search(passages: u32, expected: &[u32]) {
+    let mut index = DonorIndex::new();
+    let own = |i: u32| passage(i, 100 + 5 * i);
+    for i in 0..passages {
+        let before = passage(1_000 + i, 20 + i);
+        let donor = [before, own(i), passage(2_000 + i, 300)].concat();
+        index.insert(i, &prepare(&donor));
+    }
+    let tokens: Vec<u32> = (0..passages).rev().flat_map(own).collect();
+    let target = Target {
+        tokens: &tokens,
+        boundary: 0,
+        is_eligible: &|_| true,
+        verify_max: 8,
+    };
+    let mut scratch = Scratch::default();
+    let first = index.search(&target, &mut scratch, &|| 0).candidates;
+    let cover = index.search_cover(&target, &first, COVER_DONORS_MAX, &mut scratch);
+    let mut start = 0;
+    let mut whole = Vec::new();
+    for i in (0..passages).rev() {
+        let length = 100 + 5 * i;
+        let span = Span {
+            donor_start: 20 + i,
+            target_start: start,
+            length,
+        };
+        start += length;
+        if expected.contains(&i) {
+            whole.push((i, span));
+        }
+    }
+    assert_eq!(cover, whole);
+}
+
+#[test]
+fn a_target_of_eight_donors_passages_is_covered_by_the_eight() {
+    check_search(8, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    check_search(1, &[0]);
+}
+
+#[test]
+fn of_twelve_donors_passages_the_eight_longest_are_found() {
+    check_search(12, &[4, 5, 6, 7, 8, 9, 10, 11]);
 }
