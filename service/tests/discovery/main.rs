@@ -10,3 +10,5 @@ mod leasing;
 mod near;
 #[cfg(test)]
 mod peers;
+#[cfg(test)]
+mod retrieval;
