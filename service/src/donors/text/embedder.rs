@@ -12,10 +12,11 @@ use tokio::sync::oneshot;
 
 use super::{Embed, ModelFailure, check};
 
-/// Segments of look-ups that the model is given at a time.
-const QUERY_BATCH_MAX: usize = 8;
+/// Segments of look-ups that the model is given at a time. More at a time take as long each, and
+/// what is late is dropped between them.
+const QUERY_BATCH_MAX: usize = 4;
 /// Segments of donors at a time: a look-up that arrives meanwhile waits for them.
-const DONOR_BATCH_MAX: usize = 2;
+const DONOR_BATCH_MAX: usize = 1;
 
 /// The way to the embedder's thread.
 pub struct Embedder {

@@ -160,12 +160,12 @@ fn what_waits_is_embedded_together_and_answered_in_order() {
         let first = bench.ask(0..1, FAR);
         bench.next_batch(0..1);
         let second = bench.ask(1..3, FAR);
-        let third = bench.ask(3..6, FAR);
+        let third = bench.ask(3..5, FAR);
         assert_eq!(bench.embedder.queued(), 2);
         bench.act(Act::Serve);
-        bench.next_batch(1..6);
+        bench.next_batch(1..5);
         bench.act(Act::Serve);
-        assert_eq!(wait(third), Ok(vectors(3..6)));
+        assert_eq!(wait(third), Ok(vectors(3..5)));
         assert_eq!(wait(second), Ok(vectors(1..3)));
         assert_eq!(wait(first), Ok(vectors(0..1)));
         assert_eq!(bench.embedder.queued(), 0);
@@ -173,36 +173,36 @@ fn what_waits_is_embedded_together_and_answered_in_order() {
 }
 
 #[test]
-fn a_look_up_waits_for_one_small_batch_of_donors_at_most() {
+fn a_look_up_waits_for_one_segment_of_donors_at_most() {
     check_with_donors(8, |bench, scope| {
-        let donor = bench.register(0..5, scope);
-        bench.next_batch(0..2);
+        let donor = bench.register(0..3, scope);
+        bench.next_batch(0..1);
         let query = bench.ask(10..13, FAR);
         bench.act(Act::Serve);
         bench.next_batch(10..13);
         bench.act(Act::Serve);
         assert_eq!(wait(query), Ok(vectors(10..13)));
-        for rest in [2..4, 4..5] {
+        for rest in [1..2, 2..3] {
             bench.next_batch(rest);
             bench.act(Act::Serve);
         }
-        assert_eq!(donor.join().unwrap(), Ok(vectors(0..5)));
+        assert_eq!(donor.join().unwrap(), Ok(vectors(0..3)));
     });
 }
 
 #[test]
 fn a_long_look_up_takes_several_batches() {
     check(8, |bench| {
-        let long = bench.ask(0..20, FAR);
-        bench.next_batch(0..8);
-        let short = bench.ask(20..21, FAR);
+        let long = bench.ask(0..10, FAR);
+        bench.next_batch(0..4);
+        let short = bench.ask(10..11, FAR);
         bench.act(Act::Serve);
-        bench.next_batch(8..16);
+        bench.next_batch(4..8);
         bench.act(Act::Serve);
-        bench.next_batch(16..21);
+        bench.next_batch(8..11);
         bench.act(Act::Serve);
-        assert_eq!(wait(long), Ok(vectors(0..20)));
-        assert_eq!(wait(short), Ok(vectors(20..21)));
+        assert_eq!(wait(long), Ok(vectors(0..10)));
+        assert_eq!(wait(short), Ok(vectors(10..11)));
     });
 }
 
@@ -210,7 +210,7 @@ fn a_long_look_up_takes_several_batches() {
 fn what_is_late_or_no_longer_wanted_is_not_embedded() {
     check(8, |bench| {
         let long = bench.ask(0..20, 50);
-        bench.next_batch(0..8);
+        bench.next_batch(0..4);
         let late = bench.ask(30..31, 50);
         drop(bench.ask(40..41, FAR));
         let in_time = bench.ask(50..51, FAR);
@@ -269,23 +269,24 @@ fn look_ups_and_donors_have_a_queue_each() {
 
 #[test]
 fn stopping_refuses_what_waits_and_answers_what_is_being_embedded() {
-    check_with_donors(8, |bench, scope| {
-        let working = bench.ask(0..2, FAR);
-        let begun = bench.ask(2..12, FAR);
-        bench.next_batch(0..8);
-        let query = bench.ask(20..21, FAR);
-        let donor = bench.register(30..31, scope);
-        while bench.embedder.queued() < 2 {
-            thread::yield_now();
-        }
-        bench.embedder.stop();
-        assert_eq!(wait(query), Err(EmbedRefusal::Stopped));
-        assert_eq!(donor.join().unwrap(), Err(EmbedRefusal::Stopped));
-        assert_eq!(bench.refused(FAR), EmbedRefusal::Stopped);
-        bench.act(Act::Serve);
-        assert_eq!(wait(working), Ok(vectors(0..2)));
-        assert_eq!(wait(begun), Err(EmbedRefusal::Stopped));
-    });
+    // A look-up of five segments has a batch left when the first is done.
+    for (segments, answer) in [(4, Ok(vectors(0..4))), (5, Err(EmbedRefusal::Stopped))] {
+        check_with_donors(8, |bench, scope| {
+            let working = bench.ask(0..segments, FAR);
+            bench.next_batch(0..4);
+            let query = bench.ask(20..21, FAR);
+            let donor = bench.register(30..31, scope);
+            while bench.embedder.queued() < 2 {
+                thread::yield_now();
+            }
+            bench.embedder.stop();
+            assert_eq!(wait(query), Err(EmbedRefusal::Stopped));
+            assert_eq!(donor.join().unwrap(), Err(EmbedRefusal::Stopped));
+            assert_eq!(bench.refused(FAR), EmbedRefusal::Stopped);
+            bench.act(Act::Serve);
+            assert_eq!(wait(working), answer);
+        });
+    }
 }
 
 #[test]
