@@ -61,7 +61,10 @@ impl Finder<'_> {
         let took = (self.clock_ns)().saturating_sub(started);
         answer.timings.neighbours_ns += took;
         answer.timings.total_ns += took;
-        let repeat = repeat_key(query, shard.id, answer.mode);
+        // The key is a hash of the whole prompt, and only a lease is worth remembering.
+        let repeat = answer
+            .lease
+            .and_then(|_| repeat_key(query, shard.id, answer.mode));
         self.remembered(repeat, Arc::new(answer), query.holder)
     }
 
