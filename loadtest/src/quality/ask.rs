@@ -159,7 +159,12 @@ impl Question {
             return false;
         };
         let encoded = answer.encode_to_vec();
-        encoded.windows(hidden.len()).any(|at| at == hidden)
+        // A longer number is another name: of a donor that may be told of, or of its owner.
+        let is_named = |at: usize| {
+            let next = encoded.get(at + hidden.len());
+            encoded[at..].starts_with(hidden) && !next.is_some_and(u8::is_ascii_digit)
+        };
+        (0..encoded.len()).any(is_named)
     }
 }
 

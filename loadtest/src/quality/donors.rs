@@ -83,7 +83,7 @@ impl Planted {
 pub async fn register(channel: Channel, donors: &[Planted]) -> Result<(), LoadtestError> {
     let mut client = DonorsClient::new(channel);
     let owner = Owner {
-        worker_id: format!("loadtest-{}", std::process::id()),
+        worker_id: format!("quality-{}", std::process::id()),
         data_parallel_rank: 0,
     };
     client
