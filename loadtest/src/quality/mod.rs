@@ -38,8 +38,8 @@ use world::World;
 
 const CALL: &str = "FindDonor";
 const PATH: &str = "/kvatlas.v1.Donors/FindDonor";
-/// Vectors of texts come behind the acknowledgement, those of a thousand donors minutes behind; they
-/// are waited for so long, and asked for so seldom that the questions do not take the model.
+/// Vectors of texts come behind the acknowledgement, those of a thousand donors minutes behind;
+/// they are waited for so long, and asked for so seldom that the questions do not take the model.
 const INDEXED_TIMEOUT: Duration = Duration::from_secs(900);
 const INDEXED_EVERY: Duration = Duration::from_secs(2);
 /// Donors whose text must be found before paraphrases are asked.
