@@ -1,0 +1,7 @@
+//! KV-cache events: what engines publish, decoded, and a true view of what their caches hold.
+//!
+//! ```text
+//! payload -> wire::decode -> Batch of Event -> view::View::apply -> blocks by content, per source
+//! ```
+
+pub mod event;
