@@ -140,7 +140,9 @@ mod tidy {
     fn files_are_short_and_say_what_they_are_for() {
         let root = source();
         let root = root.parent().and_then(Path::parent).unwrap();
-        for crate_folder in ["service", "events", "kernels", "client", "loadtest", "proto"] {
+        for crate_folder in [
+            "service", "events", "kernels", "client", "loadtest", "proto",
+        ] {
             for folder in ["src", "tests", "benches"] {
                 for file in files(&root.join(crate_folder).join(folder)) {
                     let text = fs::read_to_string(&file).unwrap();
