@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use super::{
     gate::Gates,
     ids::Ids,
-    index::{DonorIndex, Prepared},
+    index::{DonorIndex, Prepared, SeedKeys},
     names::Names,
     namespace::{Namespace, NamespaceId},
     neighbours::{Neighbours, Shape, indexer::Bell, pending::SlotSet},
@@ -21,6 +21,7 @@ use super::{
     record::Settings,
     search::Scratch,
     slots::Slots,
+    tokens::PackedTokens,
     vocabulary::{Medium, Mode},
 };
 use crate::{leases::Claim, store::log::PlaceCell};
@@ -104,6 +105,12 @@ impl ShardDonors {
         self.at(self.ids.find(donor_id, has_id)?)
     }
 
+    fn tokens_of(&self, donor_id: &str) -> Option<Arc<PackedTokens>> {
+        let has_id = |slot| self.at(slot).is_some_and(|donor| *donor.id == *donor_id);
+        let slot = self.ids.find(donor_id, has_id)?;
+        self.index.tokens(slot).cloned()
+    }
+
     #[must_use]
     pub fn len(&self) -> usize {
         self.ids.len()
@@ -123,11 +130,11 @@ impl ShardDonors {
         self.slots.iter()
     }
 
-    fn take(&mut self, donor_id: &str) -> Option<(u32, Arc<Donor>)> {
+    fn take(&mut self, donor_id: &str, seeds: &SeedKeys) -> Option<(u32, Arc<Donor>)> {
         let slots = &self.slots;
         let has_id = |slot| slots.get(slot).is_some_and(|donor| *donor.id == *donor_id);
         let slot = self.ids.remove(donor_id, has_id)?;
-        self.index.remove(slot);
+        self.index.remove(slot, seeds);
         let donor = self.slots.take(slot)?;
         self.tokens -= u64::from(donor.captured_tokens);
         Some((slot, donor))
@@ -167,6 +174,12 @@ impl Shard {
 
     pub fn read(&self) -> RwLockReadGuard<'_, ShardDonors> {
         self.donors.read()
+    }
+
+    // Only one thread changes donors: what it reads here still holds when it writes.
+    fn seeds_of(&self, donor_id: &str) -> Option<SeedKeys> {
+        let tokens = self.read().tokens_of(donor_id)?;
+        Some(SeedKeys::of(&tokens))
     }
 }
 
@@ -327,9 +340,11 @@ impl Catalog {
         prepared: &Prepared,
     ) -> Published {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
+        let old_seeds = shard.seeds_of(&donor.id);
         let (slot, replaced) = {
             let mut donors = shard.donors.write();
-            let replaced = donors.take(&donor.id).map(|(slot, old)| {
+            let old = old_seeds.and_then(|seeds| donors.take(&donor.id, &seeds));
+            let replaced = old.map(|(slot, old)| {
                 shard.mark(slot, &old);
                 old
             });
@@ -349,9 +364,10 @@ impl Catalog {
 
     /// Takes a donor out of the search; its leases become stale.
     pub(super) fn unpublish(&self, shard: &Shard, donor_id: &str) -> Option<Arc<Donor>> {
+        let seeds = shard.seeds_of(donor_id)?;
         let donor = {
             let mut donors = shard.donors.write();
-            let (slot, donor) = donors.take(donor_id)?;
+            let (slot, donor) = donors.take(donor_id, &seeds)?;
             shard.mark(slot, &donor);
             donor
         };

@@ -18,15 +18,27 @@ const CHUNK_SLOTS: usize = 4_096;
 #[derive(Debug, Clone)]
 pub struct Prepared {
     pub tokens: Arc<PackedTokens>,
-    /// Keys of the seeds and short seeds, ascending, each once.
-    keys: Box<[u64]>,
+    seeds: SeedKeys,
 }
+
+/// What a donor is found by: the keys of its seeds and short seeds.
+#[derive(Debug, Clone)]
+pub struct SeedKeys(Box<[u64]>);
 
 /// Packs a donor's readable tokens and samples their seeds.
 pub fn prepare(tokens: &[u32]) -> Prepared {
     Prepared {
         tokens: Arc::new(PackedTokens::pack(tokens)),
-        keys: keys_of(tokens).into_boxed_slice(),
+        seeds: seeds_of(tokens),
+    }
+}
+
+impl SeedKeys {
+    /// Those of a donor that is to be removed; made outside the lock, as it hashes every window.
+    pub fn of(donor: &PackedTokens) -> Self {
+        let mut tokens = Vec::new();
+        donor.unpack_into(&mut tokens);
+        seeds_of(&tokens)
     }
 }
 
@@ -58,9 +70,8 @@ impl DonorIndex {
         }
     }
 
-    /// Puts a donor into a slot. Whoever held the slot is removed first.
+    /// Puts a donor into an empty slot.
     pub fn insert(&mut self, slot: u32, donor: &Prepared) {
-        self.remove(slot);
         let (chunk, at) = place_of(slot);
         if chunk >= self.donors.len() {
             self.donors.resize_with(chunk + 1, Box::default);
@@ -71,16 +82,15 @@ impl DonorIndex {
             more.resize((at + 1).next_power_of_two(), None);
             *chunk = more.into_boxed_slice();
         }
-        chunk[at] = Some(Arc::clone(&donor.tokens));
+        let held = chunk[at].replace(Arc::clone(&donor.tokens));
+        assert!(held.is_none(), "slot {slot} holds a donor");
         self.live += 1;
         self.token_bytes += donor.tokens.memory_bytes();
-        for &key in &donor.keys {
-            self.postings.insert(key, slot);
-        }
+        self.postings.insert_all(&donor.seeds.0, slot);
     }
 
-    /// Takes a donor and all its postings out; false when the slot is empty.
-    pub fn remove(&mut self, slot: u32) -> bool {
+    /// Takes a donor and all its postings out, given its own seeds; false when the slot is empty.
+    pub fn remove(&mut self, slot: u32, seeds: &SeedKeys) -> bool {
         let (chunk, at) = place_of(slot);
         let held = self
             .donors
@@ -89,11 +99,7 @@ impl DonorIndex {
         let Some(packed) = held.and_then(Option::take) else {
             return false;
         };
-        let mut tokens = Vec::new();
-        packed.unpack_into(&mut tokens);
-        for key in keys_of(&tokens) {
-            self.postings.remove(key, slot);
-        }
+        self.postings.remove_all(&seeds.0, slot);
         self.live -= 1;
         self.token_bytes -= packed.memory_bytes();
         true
@@ -138,25 +144,23 @@ impl DonorIndex {
         is_candidate: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
         let mut rarest: Option<(usize, ListRef)> = None;
-        for &key in &prepared.keys {
+        for &key in &prepared.seeds.0 {
             let list = self.postings.find(key, self.postings.home_cell(key))?;
-            let length = self.postings.slots(list, &mut [0]).len();
+            let length = self.postings.listed(list).count();
             if rarest.is_none_or(|(shortest, _)| length < shortest) {
                 rarest = Some((length, list));
             }
         }
         let (_, list) = rarest?;
-        self.postings
-            .slots(list, &mut [0])
-            .iter()
-            .copied()
-            .take(COVERING_TRIES_MAX)
-            .find(|&slot| {
-                is_candidate(slot)
-                    && self
-                        .tokens(slot)
-                        .is_some_and(|donor| donor.starts_with(tokens))
-            })
+        let mut slots = Vec::new();
+        let listed = self.postings.listed(list);
+        listed.last_into(COVERING_TRIES_MAX, &mut slots);
+        slots.into_iter().find(|&slot| {
+            is_candidate(slot)
+                && self
+                    .tokens(slot)
+                    .is_some_and(|donor| donor.starts_with(tokens))
+        })
     }
 }
 
@@ -165,20 +169,19 @@ fn place_of(slot: u32) -> (usize, usize) {
     (slot as usize / CHUNK_SLOTS, slot as usize % CHUNK_SLOTS)
 }
 
-fn keys_of(tokens: &[u32]) -> Vec<u64> {
+// One of a repeated passage may come more than once.
+fn seeds_of(tokens: &[u32]) -> SeedKeys {
     let mut scan = Scan::default();
     scan.scan(tokens);
     let mut keys: Vec<u64> = scan.seeds.iter().map(|seed| seed.key).collect();
     scan.use_short(tokens);
     keys.extend(scan.seeds.iter().map(|seed| seed.key));
-    keys.sort_unstable();
-    keys.dedup();
-    keys
+    SeedKeys(keys.into_boxed_slice())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -194,22 +197,29 @@ mod tests {
 
     /// Who has each key, and nothing else, in both directions.
     fn check(index: &DonorIndex, model: &BTreeMap<u32, Vec<u32>>) {
-        let mut having: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        let mut having: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
         for (&slot, tokens) in model {
-            for key in keys_of(tokens) {
-                having.entry(key).or_default().push(slot);
+            for &key in &seeds_of(tokens).0 {
+                having.entry(key).or_default().insert(slot);
             }
         }
         assert_eq!(index.len(), model.len());
         assert_eq!(
             index.postings.len(),
-            having.values().map(Vec::len).sum::<usize>()
+            having.values().map(BTreeSet::len).sum::<usize>()
         );
         for (&key, slots) in &having {
             let list = index.postings.find(key, index.postings.home_cell(key));
             let list = list.expect("the key has donors");
-            assert_eq!(index.postings.slots(list, &mut [0]), slots);
+            let mut listed = Vec::new();
+            index.postings.listed(list).last_into(usize::MAX, &mut listed);
+            assert!(listed.iter().eq(slots), "{listed:?} {slots:?}");
         }
+    }
+
+    fn remove(index: &mut DonorIndex, slot: u32) -> bool {
+        let tokens = index.tokens(slot).cloned();
+        tokens.is_some_and(|tokens| index.remove(slot, &SeedKeys::of(&tokens)))
     }
 
     proptest! {
@@ -225,10 +235,11 @@ mod tests {
             for (slot, passages) in steps {
                 if let Some(passages) = passages {
                     let tokens = prompt(&passages);
+                    remove(&mut index, slot);
                     index.insert(slot, &prepare(&tokens));
                     model.insert(slot, tokens);
                 } else {
-                    prop_assert_eq!(index.remove(slot), model.remove(&slot).is_some());
+                    prop_assert_eq!(remove(&mut index, slot), model.remove(&slot).is_some());
                 }
                 check(&index, &model);
             }
@@ -249,10 +260,10 @@ mod tests {
         let model = (0..500).map(|i| (i, prompt(&[i % 7, i, i + 1]))).collect();
         check(&index, &model);
         for slot in 0..500 {
-            assert!(index.remove(slot * 7 % 500));
+            assert!(remove(&mut index, slot * 7 % 500));
         }
         assert_eq!((index.len(), index.postings.len()), (0, 0));
-        assert!(!index.remove(3));
+        assert!(!remove(&mut index, 3));
         let slots = 512 * size_of::<Option<Arc<PackedTokens>>>() + 64;
         let buckets = 256 * 32;
         assert!(

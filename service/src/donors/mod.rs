@@ -11,6 +11,7 @@ pub mod find;
 pub mod gate;
 mod ids;
 pub mod index;
+mod listed;
 mod load;
 mod names;
 pub mod namespace;

@@ -5,6 +5,8 @@
 //! in order, removal leaves no tombstones, and an absent seed is told at the first larger
 //! fingerprint. The table is cut into shards, more as it grows, so that no growth takes long.
 
+use super::listed::{Listed, SlotList};
+
 /// Buckets by the key's first bits; each is a table of its own, cut into shards.
 const BUCKETS: usize = 256;
 const BUCKET_BITS: u32 = BUCKETS.ilog2();
@@ -19,6 +21,9 @@ const FEW: u32 = u32::MAX;
 const GROWTH: u32 = 6;
 /// Cells past the last home, so that no probe wraps around.
 const TAIL: usize = 16;
+/// Keys of a donor whose cells and lists are read before any of them is changed: what is read does
+/// not wait for each other, so that their cache misses overlap.
+const AHEAD: usize = 32;
 /// Marks a cell's value as the index of a list.
 const LIST: u32 = 1 << 31;
 /// Slots are below this, so that slot + 1 leaves the mark free and zero means an empty cell.
@@ -64,11 +69,10 @@ struct Shard {
     /// Number of homes; `cells` is longer by [`TAIL`].
     homes: u32,
     used: u32,
-    /// Slots in ascending order, two or more in a list in use.
-    lists: Vec<Vec<u32>>,
+    lists: Vec<SlotList>,
     free_lists: Vec<u32>,
     postings: usize,
-    list_capacity: usize,
+    list_bytes: usize,
 }
 
 impl Postings {
@@ -76,8 +80,39 @@ impl Postings {
         Self::default()
     }
 
-    /// Adds a donor to a seed; nothing changes when it is there.
-    pub(super) fn insert(&mut self, key: u64, slot: u32) {
+    /// Adds a donor to seeds; nothing changes where it is there.
+    pub(super) fn insert_all(&mut self, keys: &[u64], slot: u32) {
+        for some in keys.chunks(AHEAD) {
+            self.read_ahead(some);
+            for &key in some {
+                self.insert(key, slot);
+            }
+        }
+    }
+
+    /// Takes a donor from seeds; nothing changes where it is not there.
+    pub(super) fn remove_all(&mut self, keys: &[u64], slot: u32) {
+        for some in keys.chunks(AHEAD) {
+            self.read_ahead(some);
+            for &key in some {
+                self.remove(key, slot);
+            }
+        }
+    }
+
+    fn read_ahead(&self, keys: &[u64]) {
+        let mut cells = [0; AHEAD];
+        for (cell, &key) in cells.iter_mut().zip(keys) {
+            *cell = self.home_cell(key);
+        }
+        let ends = keys.iter().zip(cells).map(|(&key, cell)| {
+            let list = self.find(key, cell);
+            list.map_or(0, |list| self.listed(list).ends().1)
+        });
+        std::hint::black_box(ends.fold(0, |all, end| all ^ end));
+    }
+
+    fn insert(&mut self, key: u64, slot: u32) {
         assert!(slot <= SLOT_MAX, "slot {slot} is above {SLOT_MAX}");
         if self.buckets.is_empty() {
             self.few.insert(key, slot);
@@ -93,8 +128,7 @@ impl Postings {
         }
     }
 
-    /// Takes a donor from a seed; nothing changes when it is not there.
-    pub(super) fn remove(&mut self, key: u64, slot: u32) {
+    fn remove(&mut self, key: u64, slot: u32) {
         if let Some(bucket) = self.buckets.get_mut(bucket_of(key)) {
             bucket.remove(fingerprint(key), slot);
         } else {
@@ -141,16 +175,14 @@ impl Postings {
         })
     }
 
-    /// The slots of a list in ascending order; `single` lends room for one that is stored inline.
-    pub(super) fn slots<'a>(&'a self, list: ListRef, single: &'a mut [u32; 1]) -> &'a [u32] {
+    pub(super) fn listed(&self, list: ListRef) -> Listed<'_> {
         if list.shard == FEW {
-            self.few.slots(list.value as usize)
+            Listed::Sorted(self.few.slots(list.value as usize))
         } else if list.value & LIST == 0 {
-            single[0] = list.value - 1;
-            single
+            Listed::One(list.value - 1)
         } else {
             let (bucket, shard) = (list.shard as usize % BUCKETS, list.shard as usize / BUCKETS);
-            &self.buckets[bucket].shards[shard].lists[(list.value & !LIST) as usize]
+            self.buckets[bucket].shards[shard].lists[(list.value & !LIST) as usize].listed()
         }
     }
 
@@ -283,20 +315,12 @@ impl Shard {
         let value = value_of(cell);
         if value & LIST != 0 {
             let list = &mut self.lists[(value & !LIST) as usize];
-            if let Err(at) = list.binary_search(&slot) {
-                let before = list.capacity();
-                if list.len() == before {
-                    // A quarter more: doubling would leave a third of the room unused.
-                    list.reserve_exact(before / 4 + 1);
-                }
-                list.insert(at, slot);
-                self.list_capacity += list.capacity() - before;
-                self.postings += 1;
-            }
+            let before = list.memory_bytes();
+            self.postings += usize::from(list.insert(slot));
+            self.list_bytes = self.list_bytes + list.memory_bytes() - before;
         } else if value - 1 != slot {
-            let other = value - 1;
-            let list = vec![slot.min(other), slot.max(other)];
-            self.list_capacity += list.capacity();
+            let list = SlotList::of_two(slot, value - 1);
+            self.list_bytes += list.memory_bytes();
             let index = self.add_list(list);
             self.cells[place] = pack(wanted, index | LIST);
             self.postings += 1;
@@ -322,21 +346,14 @@ impl Shard {
         }
         let index = value & !LIST;
         let list = &mut self.lists[index as usize];
-        let Ok(at) = list.binary_search(&slot) else {
-            return;
-        };
-        self.postings -= 1;
-        self.list_capacity -= list.capacity();
-        list.remove(at);
-        if let [last] = **list {
-            *list = Vec::new();
+        let before = list.memory_bytes();
+        self.postings -= usize::from(list.remove(slot));
+        self.list_bytes = self.list_bytes + list.memory_bytes() - before;
+        if let Listed::Sorted(&[last]) = list.listed() {
+            self.list_bytes -= list.memory_bytes();
+            *list = SlotList::Sorted(Vec::new());
             self.free_list(index);
             self.cells[place] = pack(wanted, last + 1);
-        } else {
-            if list.len() < list.capacity() / 2 {
-                list.shrink_to_fit();
-            }
-            self.list_capacity += list.capacity();
         }
     }
 
@@ -412,9 +429,10 @@ impl Shard {
             let mut value = value_of(cell);
             let mut postings = 1;
             if value & LIST != 0 {
-                let list = std::mem::take(&mut self.lists[(value & !LIST) as usize]);
-                postings = list.len();
-                parts[to].list_capacity += list.capacity();
+                let list = &mut self.lists[(value & !LIST) as usize];
+                let list = std::mem::replace(list, SlotList::Sorted(Vec::new()));
+                postings = list.listed().count();
+                parts[to].list_bytes += list.memory_bytes();
                 value = parts[to].add_list(list) | LIST;
             }
             parts[to].postings += postings;
@@ -431,7 +449,7 @@ impl Shard {
         wanted
     }
 
-    fn add_list(&mut self, list: Vec<u32>) -> u32 {
+    fn add_list(&mut self, list: SlotList) -> u32 {
         if let Some(index) = self.free_lists.pop() {
             self.lists[index as usize] = list;
             return index;
@@ -453,12 +471,11 @@ impl Shard {
     }
 
     fn memory_bytes(&self) -> usize {
-        /// What the allocator adds to a list.
-        const LIST_OVERHEAD: usize = 16;
         size_of::<Self>()
             + self.cells.capacity() * size_of::<Cell>()
-            + self.lists.capacity() * (size_of::<Vec<u32>>() + LIST_OVERHEAD)
-            + (self.list_capacity + self.free_lists.capacity()) * size_of::<u32>()
+            + self.lists.capacity() * size_of::<SlotList>()
+            + self.list_bytes
+            + self.free_lists.capacity() * size_of::<u32>()
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     align::{Aligner, Span, anchored_run, common_prefix},
     index::DonorIndex,
     seeds::{SHORT_WINDOW, Scan, WINDOW, count_u32},
-    votes::{Candidate, Hit, Votes, gallop},
+    votes::{Candidate, Hit, Votes},
 };
 
 /// Comparisons, in the aligner's units, after which no further donor is verified.
@@ -211,12 +211,9 @@ impl DonorIndex {
         }
         scratch.leading = leading.unwrap_or(hits.len());
         for hit in hits.iter_mut() {
-            let mut single = [0];
-            let slots = self.postings.slots(hit.list, &mut single);
-            if let (Some(&first), Some(&last)) = (slots.first(), slots.last()) {
-                hit.donors = count_u32(slots.len());
-                hit.ends = (first, last);
-            }
+            let listed = self.postings.listed(hit.list);
+            hit.donors = count_u32(listed.count());
+            hit.ends = listed.ends();
         }
         let nominated = scratch
             .votes
@@ -288,9 +285,8 @@ impl DonorIndex {
             return;
         };
         for start in [rarest, &leading[0]] {
-            let mut single = [0];
-            let slots = self.postings.slots(start.list, &mut single);
-            anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
+            let listed = self.postings.listed(start.list);
+            listed.last_into(ANCHORED_DONORS_MAX, anchored);
             anchored.retain(|&slot| {
                 self.tokens(slot)
                     .is_some_and(|donor| donor.has_at(target.boundary, first))
@@ -330,10 +326,9 @@ impl DonorIndex {
         let mut ahead = leading[inside..].iter().take(ANCHORED_AHEAD_MAX);
         let rare = ahead.find(|hit| hit.donors as usize <= ANCHORED_DONORS_MAX);
         for start in rare.into_iter().chain([rarest]) {
-            let mut single = [0];
-            let slots = self.postings.slots(start.list, &mut single);
             anchored.clear();
-            anchored.extend_from_slice(&slots[slots.len().saturating_sub(ANCHORED_DONORS_MAX)..]);
+            let listed = self.postings.listed(start.list);
+            listed.last_into(ANCHORED_DONORS_MAX, anchored);
             // From the last on: it is what the verified ones lack.
             for hit in wanted.iter().rev().take(ANCHORED_LISTS_MAX) {
                 self.keep_those_with(hit, anchored);
@@ -384,12 +379,8 @@ impl DonorIndex {
     }
 
     fn keep_those_with(&self, hit: &Hit, donors: &mut Vec<u32>) {
-        let mut single = [0];
-        let mut slots = self.postings.slots(hit.list, &mut single);
-        donors.retain(|&donor| {
-            slots = &slots[gallop(slots, donor)..];
-            slots.first() == Some(&donor)
-        });
+        let mut listed = self.postings.listed(hit.list).ascending();
+        donors.retain(|&donor| listed.has(donor));
     }
 
     /// Compares a donor with the target token by token.

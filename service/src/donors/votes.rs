@@ -41,6 +41,7 @@ pub(super) struct Candidate {
 pub(super) struct Votes {
     groups: Vec<Group>,
     tally: Tally,
+    slots: Vec<u32>,
     candidates: Vec<Candidate>,
 }
 
@@ -66,13 +67,13 @@ impl Votes {
             if (over && postings_read > 0) || decided {
                 break;
             }
-            let mut single = [0];
-            let slots = postings.slots(group.list, &mut single);
-            let slots = &slots[slots.len().saturating_sub(POSTINGS_MAX)..];
-            for &slot in slots {
+            let listed = postings.listed(group.list);
+            self.slots.clear();
+            listed.last_into(POSTINGS_MAX, &mut self.slots);
+            for &slot in &self.slots {
                 self.tally.add(slot, group.seeds, is_eligible);
             }
-            postings_read += slots.len();
+            postings_read += self.slots.len();
             groups_read += 1;
             unread -= group.seeds;
         }
@@ -105,12 +106,9 @@ impl Votes {
             if lookups > LOOKUPS_MAX {
                 break;
             }
-            let mut single = [0];
-            let mut slots = postings.slots(group.list, &mut single);
+            let mut listed = postings.listed(group.list).ascending();
             for candidate in &mut self.candidates {
-                slots = &slots[gallop(slots, candidate.slot)..];
-                let Some(&first) = slots.first() else { break };
-                if first == candidate.slot && candidate.votes > 0 {
+                if listed.has(candidate.slot) && candidate.votes > 0 {
                     candidate.votes += group.seeds;
                     if candidate.votes > top {
                         if is_eligible(candidate.slot) {
