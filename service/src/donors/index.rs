@@ -212,7 +212,10 @@ mod tests {
             let list = index.postings.find(key, index.postings.home_cell(key));
             let list = list.expect("the key has donors");
             let mut listed = Vec::new();
-            index.postings.listed(list).last_into(usize::MAX, &mut listed);
+            index
+                .postings
+                .listed(list)
+                .last_into(usize::MAX, &mut listed);
             assert!(listed.iter().eq(slots), "{listed:?} {slots:?}");
         }
     }

@@ -1,14 +1,17 @@
-//! The donors that have one seed: a sorted list, or a compressed bitmap where they are many.
-
-use roaring::RoaringBitmap;
-
-use super::votes::gallop;
+//! The donors that have one seed: a sorted list, or pages of lists and bitmaps where they are many.
 
 /// Slots of the longest sorted list. A seed that more donors have is one of a preamble or of a
 /// popular passage: a list of them would be moved by half with every removal.
 const SORTED_MAX: usize = if cfg!(test) { 6 } else { 1_024 };
-/// Slots of a bitmap that become a list again.
+/// Slots in pages that become a list again.
 const SORTED_AGAIN: u32 = if cfg!(test) { 3 } else { 512 };
+/// Slots of the longest list in a page, from where on a bitmap is smaller.
+const PAGE_SORTED_MAX: usize = if cfg!(test) { 4 } else { 4_096 };
+/// Slots of a bitmap that become a list again.
+const PAGE_SORTED_AGAIN: u32 = if cfg!(test) { 2 } else { 2_048 };
+/// Numbers of a page, by the first half of a slot.
+const PAGE_BITS: u32 = u16::BITS;
+const PAGE_WORDS: usize = (1 << PAGE_BITS) / 64;
 
 /// Two slots or more in ascending order, while in use.
 #[derive(Debug)]
@@ -17,13 +20,21 @@ pub(super) enum SlotList {
     Many(Box<Many>),
 }
 
-/// A bitmap, and what is asked of it most, in one place.
-#[derive(Debug)]
+/// Pages of slots, and what is asked of them most, in one place.
+#[derive(Debug, Default)]
 pub(super) struct Many {
     count: u32,
     first: u32,
     last: u32,
-    slots: RoaringBitmap,
+    pages: Vec<Page>,
+    page_bytes: usize,
+}
+
+/// The second halves of slots that share the first.
+#[derive(Debug)]
+enum Page {
+    Sorted(Vec<u16>),
+    Bits { count: u32, words: Box<[u64]> },
 }
 
 /// Who has a seed.
@@ -55,10 +66,7 @@ impl SlotList {
         let Err(at) = slots.binary_search(&slot) else {
             return false;
         };
-        if slots.len() == slots.capacity() {
-            // A quarter more: doubling would leave a third of the room unused.
-            slots.reserve_exact(slots.len() / 4 + 1);
-        }
+        make_room(slots);
         slots.insert(at, slot);
         if slots.len() > SORTED_MAX {
             *self = Self::Many(Box::new(Many::new(slots)));
@@ -72,49 +80,49 @@ impl SlotList {
             Self::Many(many) => {
                 let removed = many.remove(slot);
                 if many.count <= SORTED_AGAIN {
-                    *self = Self::Sorted(many.slots.iter().collect());
+                    let mut slots = Vec::new();
+                    many.last_into(many.count as usize, &mut slots);
+                    *self = Self::Sorted(slots);
                 }
                 removed
             }
-            Self::Sorted(slots) => {
-                let Ok(at) = slots.binary_search(&slot) else {
-                    return false;
-                };
-                slots.remove(at);
-                if slots.len() < slots.capacity() / 2 {
-                    slots.shrink_to_fit();
-                }
-                true
-            }
+            Self::Sorted(slots) => take_from(slots, slot),
         }
     }
 
-    /// Heap bytes; of a bitmap an estimate.
+    /// Heap bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         /// What the allocator adds.
         const OVERHEAD: usize = 16;
         match self {
             Self::Sorted(slots) => OVERHEAD + slots.capacity() * size_of::<u32>(),
-            Self::Many(many) => OVERHEAD + size_of::<Many>() + many.bitmap_bytes(),
+            Self::Many(many) => OVERHEAD + many.memory_bytes(),
         }
     }
 }
 
 impl Many {
     fn new(ascending: &[u32]) -> Self {
-        let slots: RoaringBitmap = ascending.iter().copied().collect();
         let mut many = Self {
-            count: 0,
-            first: 0,
-            last: 0,
-            slots,
+            first: u32::MAX,
+            ..Self::default()
         };
-        many.count_anew();
+        for &slot in ascending {
+            many.insert(slot);
+        }
         many
     }
 
     fn insert(&mut self, slot: u32) -> bool {
-        let is_new = self.slots.insert(slot);
+        let (page, low) = parts_of(slot);
+        if page >= self.pages.len() {
+            let more = page + 1 - self.pages.len();
+            self.pages.reserve_exact(more);
+            self.pages.resize_with(page + 1, Page::default);
+        }
+        let before = self.pages[page].memory_bytes();
+        let is_new = self.pages[page].insert(low);
+        self.page_bytes = self.page_bytes + self.pages[page].memory_bytes() - before;
         self.count += u32::from(is_new);
         self.first = self.first.min(slot);
         self.last = self.last.max(slot);
@@ -122,30 +130,183 @@ impl Many {
     }
 
     fn remove(&mut self, slot: u32) -> bool {
-        let removed = self.slots.remove(slot);
-        if removed && (slot == self.first || slot == self.last) {
-            self.count_anew();
-        } else {
-            self.count -= u32::from(removed);
+        let (page, low) = parts_of(slot);
+        let Some(at) = self.pages.get_mut(page) else {
+            return false;
+        };
+        let before = at.memory_bytes();
+        let removed = at.remove(low);
+        self.page_bytes = self.page_bytes + at.memory_bytes() - before;
+        self.count -= u32::from(removed);
+        if removed && slot == self.first {
+            let mut pages = self.pages.iter().enumerate();
+            let first = pages.find_map(|(page, slots)| Some(slot_of(page, slots.first()?)));
+            self.first = first.unwrap_or(u32::MAX);
+        }
+        if removed && slot == self.last {
+            let mut last = Vec::new();
+            self.last_into(1, &mut last);
+            self.last = last.first().copied().unwrap_or(0);
         }
         removed
     }
 
-    fn count_anew(&mut self) {
-        // Slots are below 2^31.
-        self.count = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        self.first = self.slots.min().unwrap_or(0);
-        self.last = self.slots.max().unwrap_or(0);
+    /// The last `max` slots, ascending, added to `out`.
+    fn last_into(&self, max: usize, out: &mut Vec<u32>) {
+        let start = out.len();
+        for (page, slots) in self.pages.iter().enumerate().rev() {
+            let left = max - (out.len() - start);
+            if left == 0 {
+                break;
+            }
+            let slot = |low: u16| slot_of(page, low);
+            match slots {
+                Page::Sorted(slots) => {
+                    out.extend(slots.iter().rev().take(left).map(|&low| slot(low)))
+                }
+                Page::Bits { words, .. } => out.extend(descending(words).take(left).map(slot)),
+            }
+        }
+        out[start..].reverse();
     }
 
-    // A container for each 2^16 slots: two bytes a slot, or 8 KiB.
-    fn bitmap_bytes(&self) -> usize {
-        const CONTAINER: usize = 56;
-        const CONTAINER_BYTES_MAX: usize = 8_192;
-        let containers = ((self.last >> 16) - (self.first >> 16) + 1) as usize;
-        let packed = (self.count as usize * 2).min(containers * CONTAINER_BYTES_MAX);
-        packed + containers * CONTAINER
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.pages.capacity() * size_of::<Page>() + self.page_bytes
     }
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::Sorted(Vec::new())
+    }
+}
+
+impl Page {
+    fn insert(&mut self, low: u16) -> bool {
+        match self {
+            Self::Bits { count, words } => {
+                let (word, bit) = place_of(low);
+                let is_new = words[word] & bit == 0;
+                words[word] |= bit;
+                *count += u32::from(is_new);
+                is_new
+            }
+            Self::Sorted(slots) => {
+                let Err(at) = slots.binary_search(&low) else {
+                    return false;
+                };
+                make_room(slots);
+                slots.insert(at, low);
+                if slots.len() > PAGE_SORTED_MAX {
+                    let mut words = vec![0; PAGE_WORDS].into_boxed_slice();
+                    for (word, bit) in slots.iter().copied().map(place_of) {
+                        words[word] |= bit;
+                    }
+                    let count = super::seeds::count_u32(slots.len());
+                    *self = Self::Bits { count, words };
+                }
+                true
+            }
+        }
+    }
+
+    fn remove(&mut self, low: u16) -> bool {
+        match self {
+            Self::Bits { count, words } => {
+                let (word, bit) = place_of(low);
+                let removed = words[word] & bit != 0;
+                words[word] &= !bit;
+                *count -= u32::from(removed);
+                if *count <= PAGE_SORTED_AGAIN {
+                    let mut slots: Vec<u16> = descending(words).collect();
+                    slots.reverse();
+                    *self = Self::Sorted(slots);
+                }
+                removed
+            }
+            Self::Sorted(slots) => take_from(slots, low),
+        }
+    }
+
+    fn first(&self) -> Option<u16> {
+        match self {
+            Self::Sorted(slots) => slots.first().copied(),
+            Self::Bits { words, .. } => {
+                let mut filled = words.iter().enumerate().filter(|&(_, &word)| word != 0);
+                let (at, word) = filled.next()?;
+                Some(low_of(at, word.trailing_zeros()))
+            }
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Sorted(slots) => slots.capacity() * size_of::<u16>(),
+            Self::Bits { .. } => PAGE_WORDS * size_of::<u64>(),
+        }
+    }
+}
+
+/// Page, and what is left of the slot.
+fn parts_of(slot: u32) -> (usize, u16) {
+    let [low, low_high, page, page_high] = slot.to_le_bytes();
+    let page = u16::from_le_bytes([page, page_high]);
+    (page.into(), u16::from_le_bytes([low, low_high]))
+}
+
+fn slot_of(page: usize, low: u16) -> u32 {
+    super::seeds::count_u32(page) << PAGE_BITS | u32::from(low)
+}
+
+/// Word, and the bit in it.
+fn place_of(low: u16) -> (usize, u64) {
+    (usize::from(low / 64), 1 << (low % 64))
+}
+
+fn low_of(word: usize, bit: u32) -> u16 {
+    u16::try_from(word * 64 + bit as usize).expect("a page has 2^16 slots")
+}
+
+fn descending(words: &[u64]) -> impl Iterator<Item = u16> {
+    let bits = |word: u64| {
+        let mut left = word;
+        std::iter::from_fn(move || {
+            let bit = left.checked_ilog2()?;
+            left ^= 1 << bit;
+            Some(bit)
+        })
+    };
+    let words = words.iter().enumerate().rev();
+    words.flat_map(move |(at, &word)| bits(word).map(move |bit| low_of(at, bit)))
+}
+
+// A quarter more: doubling would leave a third of the room unused.
+fn make_room<T>(slots: &mut Vec<T>) {
+    if slots.len() == slots.capacity() {
+        slots.reserve_exact(slots.len() / 4 + 1);
+    }
+}
+
+fn take_from<T: Ord>(slots: &mut Vec<T>, slot: T) -> bool {
+    let Ok(at) = slots.binary_search(&slot) else {
+        return false;
+    };
+    slots.remove(at);
+    if slots.len() < slots.capacity() / 2 {
+        slots.shrink_to_fit();
+    }
+    true
+}
+
+/// The index of the first slot that is not smaller than `wanted`; quick when that is near.
+fn gallop<T: Ord + Copy>(slots: &[T], wanted: T) -> usize {
+    let mut step = 1;
+    while step < slots.len() && slots[step] < wanted {
+        step *= 2;
+    }
+    let low = step / 2;
+    let high = (step + 1).min(slots.len());
+    low + slots[low..high].partition_point(|&slot| slot < wanted)
 }
 
 impl<'a> Listed<'a> {
@@ -172,17 +333,22 @@ impl<'a> Listed<'a> {
         match self {
             Self::One(slot) => out.extend([slot].into_iter().take(max)),
             Self::Sorted(slots) => out.extend_from_slice(&slots[slots.len().saturating_sub(max)..]),
-            Self::Many(many) => {
-                let start = out.len();
-                out.extend(many.slots.iter().rev().take(max));
-                out[start..].reverse();
-            }
+            Self::Many(many) => many.last_into(max, out),
         }
     }
 
     /// Answers for one slot after another, asked in ascending order.
     pub(super) fn ascending(self) -> Ascending<'a> {
-        Ascending { left: self }
+        let mut pages: &[Page] = &[];
+        if let Self::Many(many) = self {
+            pages = &many.pages;
+        }
+        Ascending {
+            left: self,
+            pages,
+            page: 0,
+            passed: 0,
+        }
     }
 }
 
@@ -190,6 +356,10 @@ impl<'a> Listed<'a> {
 #[derive(Debug)]
 pub(super) struct Ascending<'a> {
     left: Listed<'a>,
+    pages: &'a [Page],
+    page: usize,
+    /// Slots of the page, where it is a list.
+    passed: usize,
 }
 
 impl Ascending<'_> {
@@ -201,7 +371,23 @@ impl Ascending<'_> {
                 *slots = &slots[gallop(slots, slot)..];
                 slots.first() == Some(&slot)
             }
-            Listed::Many(many) => many.slots.contains(slot),
+            Listed::Many(_) => {
+                let (page, low) = parts_of(slot);
+                if page != self.page {
+                    (self.page, self.passed) = (page, 0);
+                }
+                match self.pages.get(page) {
+                    None => false,
+                    Some(Page::Bits { words, .. }) => {
+                        let (word, bit) = place_of(low);
+                        words[word] & bit != 0
+                    }
+                    Some(Page::Sorted(slots)) => {
+                        self.passed += gallop(&slots[self.passed..], low);
+                        slots.get(self.passed) == Some(&low)
+                    }
+                }
+            }
         }
     }
 }
@@ -216,6 +402,10 @@ mod tests {
 
     fn check(list: &SlotList, model: &BTreeSet<u32>) {
         let listed = list.listed();
+        if let Listed::Many(many) = listed {
+            let bytes: usize = many.pages.iter().map(Page::memory_bytes).sum();
+            assert_eq!(many.page_bytes, bytes);
+        }
         let slots: Vec<u32> = model.iter().copied().collect();
         assert_eq!(listed.count(), slots.len());
         assert_eq!(listed.ends(), (slots[0], slots[slots.len() - 1]));

@@ -162,17 +162,6 @@ fn group(hits: &[Hit], groups: &mut Vec<Group>) {
     groups.sort_unstable_by_key(|group| group.donors);
 }
 
-/// The index of the first slot that is not smaller than `wanted`; quick when that is near.
-pub(super) fn gallop(slots: &[u32], wanted: u32) -> usize {
-    let mut step = 1;
-    while step < slots.len() && slots[step] < wanted {
-        step *= 2;
-    }
-    let low = step / 2;
-    let high = (step + 1).min(slots.len());
-    low + slots[low..high].partition_point(|&slot| slot < wanted)
-}
-
 /// Votes by slot: a small open-addressed table.
 #[derive(Debug, Default)]
 struct Tally {
