@@ -162,7 +162,7 @@ impl Many {
             let slot = |low: u16| slot_of(page, low);
             match slots {
                 Page::Sorted(slots) => {
-                    out.extend(slots.iter().rev().take(left).map(|&low| slot(low)))
+                    out.extend(slots.iter().rev().take(left).map(|&low| slot(low)));
                 }
                 Page::Bits { words, .. } => out.extend(descending(words).take(left).map(slot)),
             }
@@ -287,7 +287,7 @@ fn make_room<T>(slots: &mut Vec<T>) {
     }
 }
 
-fn take_from<T: Ord>(slots: &mut Vec<T>, slot: T) -> bool {
+fn take_from<T: Ord + Copy>(slots: &mut Vec<T>, slot: T) -> bool {
     let Ok(at) = slots.binary_search(&slot) else {
         return false;
     };
