@@ -1,0 +1,426 @@
+//! What payloads are decoded to, seen from outside.
+
+mod random;
+mod value;
+
+use proptest::prelude::*;
+
+use super::{
+    BATCH_EVENTS_MAX, DecodeError, EVENT_TOKENS_MAX, Form, PAYLOAD_BYTES_MAX, decode, encode,
+};
+use crate::event::{Batch, EngineHash, Event, Extra, Medium, Rejected, Stored};
+use random::batches;
+use value::{Headers, Value, list, map};
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded(batch in batches()) {
+        let payload = encode(&batch, Form::Map);
+        prop_assert_eq!(&decode(&payload).unwrap(), &batch);
+    }
+
+    #[test]
+    fn both_forms_say_the_same(mut batch in batches()) {
+        batch.events.iter_mut().for_each(without_own_salt);
+        let payload = encode(&batch, Form::Positional);
+        prop_assert_eq!(&decode(&payload).unwrap(), &batch);
+    }
+
+    #[test]
+    fn a_part_of_a_payload_is_refused(batch in batches(), cut in any::<prop::sample::Index>()) {
+        for form in [Form::Map, Form::Positional] {
+            let payload = encode(&batch, form);
+            let error = decode(&payload[..cut.index(payload.len())]).unwrap_err();
+            let in_place = matches!(error, DecodeError::Truncated { at } if at <= payload.len());
+            prop_assert!(in_place, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_does_no_harm(
+        batch in batches(),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let mut payload = encode(&batch, Form::Map);
+        let place = place.index(payload.len());
+        payload[place] = byte;
+        if let Ok(decoded) = decode(&payload) {
+            let Rejected { unknown, malformed } = decoded.rejected;
+            let rejected = usize::try_from(unknown + malformed).unwrap();
+            prop_assert!(decoded.events.len() + rejected <= payload.len());
+        }
+    }
+}
+
+fn without_own_salt(event: &mut Event<'_>) {
+    if let Event::Stored(stored) = event {
+        stored.salt = None;
+    }
+}
+
+/// Decodes a batch of these events, written with the shortest and with the longest headers.
+fn check(events: Vec<Value>, look: impl Fn(&Batch<'_>)) {
+    for headers in [Headers::Shortest, Headers::Longest] {
+        let batch = list([Value::Float(1.5), Value::List(events.clone()), 3_u32.into()]);
+        look(&decode(&value::encode(&batch, headers)).unwrap());
+    }
+}
+
+fn stored(change: impl FnOnce(&mut Vec<(Value, Value)>)) -> Value {
+    let Value::Map(mut fields) = map([
+        ("type", "BlockStored".into()),
+        ("block_hashes", list([11_u64, 12])),
+        ("parent_block_hash", Value::Nil),
+        ("token_ids", list([1_u32, 2, 3, 4])),
+        ("block_size", 2_u32.into()),
+    ]) else {
+        unreachable!()
+    };
+    change(&mut fields);
+    Value::Map(fields)
+}
+
+fn with(changes: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    stored(|fields| {
+        for (name, value) in changes {
+            fields.retain(|(key, _)| *key != name.into());
+            fields.push((name.into(), value));
+        }
+    })
+}
+
+fn cleared() -> Value {
+    map([("type", "AllBlocksCleared".into())])
+}
+
+/// The event that these changes make is left out, and nothing else is.
+fn check_rejected(event: Value, rejected: Rejected) {
+    check(vec![cleared(), event.clone(), cleared()], |batch| {
+        assert_eq!(batch.events, [Event::Cleared, Event::Cleared], "{event:?}");
+        assert_eq!(batch.rejected, rejected, "{event:?}");
+    });
+}
+
+fn check_stored(event: Value, look: impl Fn(&Stored<'_>)) {
+    check(vec![event], |batch| {
+        assert_eq!(batch.rejected, Rejected::default());
+        let [Event::Stored(stored)] = &batch.events[..] else {
+            panic!("{batch:?}")
+        };
+        look(stored);
+    });
+}
+
+#[test]
+fn a_malformed_event_costs_itself_alone() {
+    let pairs = |pairs: [[u32; 2]; 2]| Value::List(pairs.map(list).into());
+    let malformed = [
+        Value::Nil,
+        Value::Integer(7),
+        "BlockStored".into(),
+        list::<Value>([]),
+        map([]),
+        list([Value::Integer(1), Value::Integer(2)]),
+        list(["BlockStored"]),
+        map([("block_hashes", list([1_u64]))]),
+        map([("type", Value::Nil)]),
+        map([("type", "BlockRemoved".into())]),
+        map([
+            ("type", "BlockStored".into()),
+            ("block_hashes", list([1_u64])),
+        ]),
+        with([("block_hashes", Value::Nil)]),
+        with([("block_hashes", list([11_u64, 11]))]),
+        with([("block_hashes", list((0_u64..40).chain([39])))]),
+        with([("block_hashes", list(["11"]))]),
+        with([("block_hashes", list([Value::Float(11.0)]))]),
+        with([("block_hashes", list([Value::Bytes(vec![0; 7])]))]),
+        with([("block_hashes", list([Value::Bytes(vec![0; 33])]))]),
+        with([("parent_block_hash", Value::Integer(12))]),
+        with([("parent_block_hash", Value::Bool(false))]),
+        with([("token_ids", Value::Nil)]),
+        with([("token_ids", list([Value::Integer(-1)]))]),
+        with([("token_ids", list([Value::Integer(1 << 32)]))]),
+        with([("token_ids", list([1_u32.into(), list([1_u32, 2])]))]),
+        with([("token_ids", list([list([1_u32, 2]), 2_u32.into()]))]),
+        with([("token_ids", pairs([[1, 2], [3, 4]]))]),
+        with([("token_ids", list([list([1_u32, 2, 3])]))]),
+        with([("block_size", Value::Nil)]),
+        with([("block_size", Value::Integer(-1))]),
+        with([("lora_id", "one".into())]),
+        with([("lora_id", Value::Integer(u64::MAX.into()))]),
+        with([("lora_name", Value::Integer(1))]),
+        with([("medium", Value::Integer(1))]),
+        with([("cache_salt", Value::Bytes(vec![1]))]),
+        with([("group_idx", Value::Integer(-1))]),
+        with([("kv_cache_spec_kind", Value::Integer(1))]),
+        with([("extra_keys", list([list(["salt"])]))]),
+        with([("extra_keys", list([list([Value::Integer(1)]), Value::Nil]))]),
+        with([("extra_keys", list([list([list(["image"])]), Value::Nil]))]),
+        with([("lookahead_token_ids", list(["5"]))]),
+        with([("lookahead_token_ids", list([list([Value::Integer(-5)])]))]),
+    ];
+    for event in malformed {
+        check_rejected(
+            event,
+            Rejected {
+                unknown: 0,
+                malformed: 1,
+            },
+        );
+    }
+    let missing = ["block_hashes", "token_ids", "block_size"];
+    for name in missing {
+        let event = stored(|fields| fields.retain(|(key, _)| *key != name.into()));
+        check_rejected(
+            event,
+            Rejected {
+                unknown: 0,
+                malformed: 1,
+            },
+        );
+    }
+}
+
+#[test]
+fn an_unknown_type_is_counted_as_such() {
+    let unknown = Rejected {
+        unknown: 1,
+        malformed: 0,
+    };
+    check_rejected(
+        map([("type", "BlockMoved".into()), ("to", list([1_u64]))]),
+        unknown,
+    );
+    check_rejected(list(["BlockMoved".into(), Value::Float(1.0)]), unknown);
+    check_rejected(list([""]), unknown);
+}
+
+#[test]
+fn bad_utf8_is_malformed_only_where_a_name_is_needed() {
+    let payload = |key: &[u8]| {
+        let event = [b"\x82\xa4type\xabBlockStored" as &[u8], key, b"\xa1\xff"].concat();
+        [b"\x92\x01\x91", &event[..]].concat()
+    };
+    // Neither is complete: both are malformed, but neither ends the reading.
+    for key in [b"\xa6medium" as &[u8], b"\xa6future"] {
+        assert_eq!(decode(&payload(key)).unwrap().rejected.malformed, 1);
+    }
+    let known = [b"\x92\x01\x91\x92\xacBlockRemoved\x90" as &[u8], b""].concat();
+    assert_eq!(decode(&known).unwrap().events.len(), 1);
+    let bad = b"\x92\x01\x91\x93\xacBlockRemoved\x90\xa1\xff";
+    assert_eq!(decode(bad).unwrap().rejected.malformed, 1);
+    let trailing = b"\x92\x01\x91\x95\xacBlockRemoved\x90\xc0\xc0\xa1\xff";
+    assert_eq!(decode(trailing).unwrap().events.len(), 1);
+}
+
+#[test]
+fn what_is_not_known_is_passed_over() {
+    let deep = (0..1000).fold(Value::Nil, |inner, _| list([inner]));
+    let mut event = with([("future", deep.clone()), ("medium", "CPU".into())]);
+    if let Value::Map(fields) = &mut event {
+        fields.insert(0, (Value::Integer(1), deep));
+        fields.rotate_left(2);
+    }
+    check_stored(event, |stored| {
+        assert_eq!(stored.hashes, [EngineHash(11), EngineHash(12)]);
+        assert_eq!(stored.medium, Medium::Host);
+    });
+}
+
+#[test]
+fn depth_costs_no_stack() {
+    let depth = 10_000_000;
+    let mut payload = b"\x92\x01\x92\x82\xa1x".to_vec();
+    payload.extend(vec![0x91; depth]);
+    payload.extend(b"\xc0\xa4type\xb0AllBlocksCleared\x90");
+    let batch = decode(&payload).unwrap();
+    assert_eq!((batch.events.len(), batch.rejected.malformed), (1, 1));
+}
+
+#[test]
+fn a_hash_has_one_value_in_every_form() {
+    let digest = |bytes: usize| {
+        let mut digest = vec![0xab; bytes];
+        digest[bytes - 8..].copy_from_slice(&u64::MAX.to_be_bytes());
+        digest[bytes - 1] = 0xfe;
+        Value::Bytes(digest)
+    };
+    let same = [Value::Integer(-2), Value::Integer((u64::MAX - 1).into())]
+        .into_iter()
+        .chain([8, 16, 32].map(digest));
+    for hash in same {
+        check_stored(with([("block_hashes", list([hash]))]), |stored| {
+            assert_eq!(stored.hashes, [EngineHash(u64::MAX - 1)]);
+        });
+    }
+}
+
+#[test]
+fn a_removal_may_name_a_hash_twice() {
+    let event = map([
+        ("type", "BlockRemoved".into()),
+        ("block_hashes", list([5_u64, 5])),
+    ]);
+    check(vec![event], |batch| {
+        let [Event::Removed(removed)] = &batch.events[..] else {
+            panic!("{batch:?}")
+        };
+        assert_eq!(removed.hashes, [EngineHash(5); 2]);
+    });
+}
+
+#[test]
+fn keys_beside_the_tokens_mean_what_their_place_says() {
+    let item = |id: &'static str, offset: i128| list([id.into(), Value::Integer(offset)]);
+    let keys = |first: Vec<Value>, second: Vec<Value>| list([list(first), list(second)]);
+    let check = |changes: Vec<(&'static str, Value)>, expected: &[Extra<'_>]| {
+        check_stored(with(changes), |stored| assert_eq!(stored.extra, expected));
+    };
+    let extra = |salt, items: &[(&'static str, i64)]| Extra {
+        salt,
+        items: items.to_vec(),
+    };
+
+    let plain = list([Value::Nil, list::<Value>([])]);
+    check(vec![("extra_keys", plain)], &[]);
+    let salted = ("extra_keys", keys(vec!["s".into()], vec![]));
+    check(
+        vec![salted.clone()],
+        &[extra(Some("s"), &[]), Extra::default()],
+    );
+    // Not at the beginning of a chain: no salt, but not nothing either.
+    let child = ("parent_block_hash", 9_u64.into());
+    check(
+        vec![salted.clone(), child],
+        &[extra(None, &[("s", 0)]), Extra::default()],
+    );
+    let later = ("extra_keys", keys(vec![], vec!["s".into()]));
+    check(vec![later], &[Extra::default(), extra(None, &[("s", 0)])]);
+    // The first of them is the adapter's name where the event names that adapter.
+    let adapter = ("lora_name", "s".into());
+    check(vec![salted.clone(), adapter.clone()], &[]);
+    check(
+        vec![salted, ("lora_name", "other".into())],
+        &[extra(Some("s"), &[]), Extra::default()],
+    );
+    let all = vec!["s".into(), item("i", 3), item("j", -13), "s".into()];
+    let all = ("extra_keys", keys(all, vec!["s".into(), item("j", -29)]));
+    check(
+        vec![all, adapter],
+        &[
+            extra(Some("s"), &[("i", 3), ("j", -13)]),
+            extra(None, &[("j", -29)]),
+        ],
+    );
+}
+
+#[test]
+fn lookahead_is_that_of_the_last_block() {
+    let blocks = list([list([3_u32, 4]), list([5_u32, 6])]);
+    let check = |blocks: Value, expected: &[u32]| {
+        let event = with([("lookahead_token_ids", blocks)]);
+        check_stored(event, |stored| assert_eq!(stored.lookahead, expected));
+    };
+    check(blocks, &[5, 6]);
+    check(list([list([3_u32]), Value::Nil]), &[]);
+    check(Value::Nil, &[]);
+}
+
+#[test]
+fn a_payload_that_is_no_batch_is_refused_by_place() {
+    let refuse = |payload: &[u8], error: &str| {
+        assert_eq!(
+            decode(payload).unwrap_err().to_string(),
+            error,
+            "{payload:x?}"
+        );
+    };
+    refuse(b"", "the payload ends before what byte 0 announces");
+    refuse(b"\xc1", "no value begins with what stands at byte 0");
+    refuse(
+        b"\x92\x01\x91\xc1",
+        "no value begins with what stands at byte 3",
+    );
+    refuse(b"\x07", "byte 0 does not begin a batch");
+    refuse(b"\x91\x01", "byte 0 does not begin a batch");
+    refuse(b"\x92\xa1x\x90", "byte 1 does not begin a time");
+    refuse(b"\x92\x01\x80", "byte 2 does not begin a list of events");
+    refuse(b"\x93\x01\x90\xa1x", "byte 3 does not begin a rank");
+    refuse(
+        b"\x92\x01\x90\x00",
+        "the batch ends at byte 3, and the payload goes on",
+    );
+    refuse(b"\x81\xa2ts\x01", "byte 0 does not begin a batch");
+    refuse(
+        b"\x82\xa6events\x90\xa6events\x90",
+        "byte 0 does not begin a batch",
+    );
+    refuse(
+        b"\x92\x01\xdd\xff\xff\xff\xff",
+        "the payload ends before what byte 2 announces",
+    );
+    refuse(
+        b"\xdf\xff\xff\xff\xff",
+        "the payload ends before what byte 0 announces",
+    );
+}
+
+#[test]
+fn limits_are_kept_to_the_last() {
+    let long = vec![0xc0; PAYLOAD_BYTES_MAX + 1];
+    assert_eq!(
+        decode(&long),
+        Err(DecodeError::TooLong {
+            bytes: PAYLOAD_BYTES_MAX + 1
+        })
+    );
+
+    let events = |count: usize| {
+        let count_bytes = u32::try_from(count).unwrap().to_be_bytes();
+        [b"\x92\x01\xdd", &count_bytes[..], &vec![0xc0; count]].concat()
+    };
+    let most = u32::try_from(BATCH_EVENTS_MAX).unwrap();
+    assert_eq!(
+        decode(&events(BATCH_EVENTS_MAX))
+            .unwrap()
+            .rejected
+            .malformed,
+        most
+    );
+    let beyond = DecodeError::TooManyEvents {
+        count: BATCH_EVENTS_MAX + 1,
+    };
+    assert_eq!(decode(&events(BATCH_EVENTS_MAX + 1)), Err(beyond));
+
+    for (count, malformed) in [(EVENT_TOKENS_MAX, 0), (EVENT_TOKENS_MAX + 1, 1)] {
+        let count_bytes = u32::try_from(count).unwrap().to_be_bytes();
+        let head = b"\x92\x01\x91\x95\xabBlockStored\x91\x01\xc0\xdd";
+        let payload = [head, &count_bytes[..], &vec![7; count], b"\x10"].concat();
+        assert_eq!(decode(&payload).unwrap().rejected.malformed, malformed);
+    }
+}
+
+#[test]
+fn a_map_of_a_batch_keeps_no_order() {
+    let rank = ("attn_dp_rank", 4_u32.into());
+    let fields = [
+        ("future", Value::Nil),
+        rank,
+        ("events", list([cleared()])),
+        ("ts", Value::Nil),
+    ];
+    let mut batch = map(fields);
+    if let Value::Map(fields) = &mut batch {
+        fields.pop();
+    }
+    let payload = value::encode(&batch, Headers::Longest);
+    let batch = decode(&payload).unwrap();
+    assert_eq!((batch.rank, batch.events), (Some(4), vec![Event::Cleared]));
+}
