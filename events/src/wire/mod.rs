@@ -11,6 +11,8 @@
 //! leaves no room for reading arrays of integers many at a time, and `rmpv` builds a tree of all
 //! values first, at many times the size of the payload (`benches/decode.rs` has both figures).
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod encode;
 mod event;
 mod extra;

@@ -5,6 +5,8 @@
 //! 256 and 65,535 come in runs, and eight in a run are told by one comparison; and where they are
 //! mixed, the length is worked out of the first byte without a branch.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::{
     EVENT_TOKENS_MAX,
     reader::{Head, Reader},
@@ -19,17 +21,16 @@ pub(super) struct Tokens {
 
 pub(super) fn read_tokens(reader: &mut Reader<'_>) -> Option<Tokens> {
     let count = reader.list().filter(|&count| count <= EVENT_TOKENS_MAX)?;
-    let mut ids = Vec::with_capacity(count);
+    let mut ids = vec![0; count];
     let mut first = *reader;
-    if count > 0 && matches!(first.head(), Ok(Head::Array(_))) {
-        let bigram_end = read_pairs(reader, count, &mut ids)?;
-        return Some(Tokens { ids, bigram_end });
-    }
-    read_integers(reader, count, &mut ids)?;
-    Some(Tokens {
-        ids,
-        bigram_end: None,
-    })
+    let pairs = count > 0 && matches!(first.head(), Ok(Head::Array(_)));
+    let bigram_end = if pairs {
+        read_pairs(reader, &mut ids)?
+    } else {
+        read_integers(reader, &mut ids)?;
+        None
+    };
+    Some(Tokens { ids, bigram_end })
 }
 
 /// What the last block's hash covers beyond its tokens. Of the other blocks it is the tokens of
@@ -39,17 +40,20 @@ pub(super) fn read_lookahead(reader: &mut Reader<'_>) -> Option<Vec<u32>> {
     let mut last = Vec::new();
     for _ in 0..blocks {
         last.clear();
-        if let Some(count) = reader.optional(Reader::list)? {
-            read_integers(reader, count, &mut last)?;
+        let count = reader.optional(Reader::list)?.unwrap_or(0);
+        if count > EVENT_TOKENS_MAX {
+            return None;
         }
+        last.resize(count, 0);
+        read_integers(reader, &mut last)?;
     }
     Some(last)
 }
 
 /// Each pair begins with what the one before ended with, or they are no text.
-fn read_pairs(reader: &mut Reader<'_>, count: usize, ids: &mut Vec<u32>) -> Option<Option<u32>> {
+fn read_pairs(reader: &mut Reader<'_>, ids: &mut [u32]) -> Option<Option<u32>> {
     let mut end = None;
-    for _ in 0..count {
+    for id in ids {
         if reader.list()? != 2 {
             return None;
         }
@@ -57,7 +61,7 @@ fn read_pairs(reader: &mut Reader<'_>, count: usize, ids: &mut Vec<u32>) -> Opti
         if end.is_some_and(|end| end != first) {
             return None;
         }
-        ids.push(first);
+        *id = first;
         end = Some(reader.unsigned()?);
     }
     Some(end)
@@ -72,27 +76,60 @@ const MIXED_BYTES: usize = 9 * (RUN - 1) + 8;
 
 const UNSIGNED_16: u8 = 0xcd;
 
-fn read_integers(reader: &mut Reader<'_>, count: usize, ids: &mut Vec<u32>) -> Option<()> {
-    let mut left = count;
-    while left >= RUN {
-        if let Some(run) = reader.rest().first_chunk().and_then(read_run) {
-            ids.extend_from_slice(&run);
-            reader.advance(RUN_BYTES);
-        } else if let Some((mixed, bytes)) = reader.rest().first_chunk().and_then(read_mixed) {
-            ids.extend_from_slice(&mixed);
-            reader.advance(bytes);
-        } else {
-            read_each(reader, RUN, ids)?;
-        }
-        left -= RUN;
+fn read_integers(reader: &mut Reader<'_>, ids: &mut [u32]) -> Option<()> {
+    let mut left = ids;
+    while !left.is_empty() {
+        let (read, bytes) = read_wide(reader.rest(), left);
+        reader.advance(bytes);
+        left = left.get_mut(read..)?;
+        let some = left.len().min(RUN);
+        let (next, behind) = left.split_at_mut(some);
+        read_each(reader, next)?;
+        left = behind;
     }
-    read_each(reader, left, ids)
+    Some(())
+}
+
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "only a check at run time tells what the processor has"
+    )
+)]
+fn read_wide(bytes: &[u8], ids: &mut [u32]) -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    if avx512::is_supported() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { avx512::read(bytes, ids) };
+    }
+    read_portable(bytes, ids)
+}
+
+/// What a processor without wide permutations does instead, by the same contract.
+fn read_portable(bytes: &[u8], ids: &mut [u32]) -> (usize, usize) {
+    let (mut read, mut at) = (0, 0);
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let slot = ids.get_mut(read..).and_then(|ids| ids.first_chunk_mut());
+        let Some(slot) = slot else { return (read, at) };
+        if let Some(run) = rest.first_chunk().and_then(read_run) {
+            *slot = run;
+            at += RUN_BYTES;
+        } else if let Some((mixed, bytes)) = rest.first_chunk().and_then(read_mixed) {
+            *slot = mixed;
+            at += bytes;
+        } else {
+            return (read, at);
+        }
+        read += RUN;
+    }
 }
 
 /// The plain way, which the others agree with wherever they give an answer.
-fn read_each(reader: &mut Reader<'_>, count: usize, ids: &mut Vec<u32>) -> Option<()> {
-    for _ in 0..count {
-        ids.push(reader.unsigned()?);
+fn read_each(reader: &mut Reader<'_>, ids: &mut [u32]) -> Option<()> {
+    for id in ids {
+        *id = reader.unsigned()?;
     }
     Some(())
 }
@@ -115,16 +152,17 @@ fn read_mixed(bytes: &[u8; MIXED_BYTES]) -> Option<([u32; RUN], usize)> {
     let mut at = 0;
     let mut all = true;
     for id in &mut mixed {
-        let word = u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
-        let marker = word >> 56;
+        // The next id waits for this byte and three cheap operations on it, no more.
+        let marker = *bytes.get(at)?;
         // 0 for a value that is its own marker, else 1: the markers 0xcc to 0xce stand before
         // 1, 2 or 4 bytes.
         let marked = marker >> 7;
-        let behind = marked << (marker & 3);
-        let bits = 8 * (behind + 1 - marked);
+        let behind = u32::from(marked) << (marker & 3);
+        let word = u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
         all &= marker < 0x80 || marker.wrapping_sub(0xcc) < 3;
-        *id = low_32((word << (8 * marked)).wrapping_shr(low_32(64 - bits)));
-        at += usize::try_from(behind).ok()? + 1;
+        let bits = 8 * (behind + u32::from(1 - marked));
+        *id = low_32((word << (8 * marked)).wrapping_shr(64 - bits));
+        at += behind as usize + 1;
     }
     all.then_some((mixed, at))
 }
@@ -158,45 +196,65 @@ mod tests {
         }
     }
 
-    fn check(forms: Vec<u8>, mut values: impl FnMut() -> u64, behind: usize) {
+    /// Each way reads what the plain one reads, to the same byte, or stops before what it leaves
+    /// to it.
+    fn check(forms: &[u8], mut values: impl FnMut() -> u64, behind: usize) {
         let mut bytes = Vec::new();
-        for &form in &forms {
+        for &form in forms {
             write(values(), form, &mut bytes);
         }
-        bytes.extend(vec![0; behind]);
-        let [mut fast, mut plain] = [Reader::new(&bytes); 2];
-        let [mut ids, mut expected] = [Vec::new(), Vec::new()];
-        let read = read_integers(&mut fast, forms.len(), &mut ids);
-        assert_eq!(read, read_each(&mut plain, forms.len(), &mut expected));
+        bytes.extend(vec![0xc1; behind]);
+        let [mut all, mut plain] = [Reader::new(&bytes); 2];
+        let [mut ids, mut expected] = [vec![0; forms.len()], vec![0; forms.len()]];
+        let read = read_integers(&mut all, &mut ids);
+        assert_eq!(read, read_each(&mut plain, &mut expected));
         if read.is_some() {
-            assert_eq!((fast.at(), ids), (plain.at(), expected));
+            assert_eq!((all.at(), ids), (plain.at(), expected));
+        }
+        for way in [read_wide, read_portable] {
+            let mut ids = vec![0; forms.len()];
+            let (read, at) = way(&bytes, &mut ids);
+            let mut expected = vec![0; read];
+            let mut plain = Reader::new(&bytes);
+            assert_eq!(read_each(&mut plain, &mut expected), Some(()));
+            assert_eq!((at, &ids[..read]), (plain.at(), &expected[..]));
         }
     }
 
     proptest! {
-        /// Mostly such as token ids are; rarely such as they must not be.
         #[test]
-        fn many_at_a_time_is_as_one_by_one(
-            forms in prop_oneof![
-                prop::collection::vec(select(vec![0, 0xcc, 0xcd, 0xcd, 0xcd, 0xce]), 0..200),
-                prop::collection::vec(select(vec![0xcd; 40].into_iter().chain([0xce]).collect::<Vec<_>>()), 0..200),
-                prop::collection::vec(select((0xcc..0xd4).collect::<Vec<_>>()), 0..20),
-                prop::collection::vec(any::<u8>(), 0..20),
-            ],
+        fn every_way_is_as_one_by_one(
+            forms in forms(),
             values in prop::collection::vec(any::<u64>(), 1..50),
             narrow in 0_u32..60,
             behind in 0_usize..100,
         ) {
             let mut values = values.into_iter().cycle();
-            check(forms, || values.next().unwrap() >> narrow, behind);
+            check(&forms, || values.next().unwrap() >> narrow, behind);
         }
+    }
+
+    /// Mostly as token ids are: mixed, and in runs; rarely as they must not be.
+    fn forms() -> impl Strategy<Value = Vec<u8>> {
+        let mut run = vec![0xcd; 40];
+        run.push(0xce);
+        let mut rare = run.clone();
+        rare.extend([0xcf, 0xd1, 0xff, 0xc0]);
+        prop_oneof![
+            prop::collection::vec(select(vec![0, 0xcc, 0xcd, 0xcd, 0xcd, 0xce]), 0..200),
+            prop::collection::vec(select(vec![0, 0xcc]), 0..200),
+            prop::collection::vec(select(run), 0..200),
+            prop::collection::vec(select(rare), 0..100),
+            prop::collection::vec(select((0xcc..0xd4).collect::<Vec<_>>()), 0..20),
+            prop::collection::vec(any::<u8>(), 0..20),
+        ]
     }
 
     #[test]
     fn the_largest_and_the_smallest_of_each_form_are_read() {
         for form in [0, 0xcc, 0xcd, 0xce] {
             for value in [0, u64::MAX] {
-                check(vec![form; 24], || value, 100);
+                check(&[form; 40], || value, 100);
             }
         }
     }

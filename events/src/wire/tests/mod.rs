@@ -65,9 +65,13 @@ fn without_own_salt(event: &mut Event<'_>) {
 }
 
 /// Decodes a batch of these events, written with the shortest and with the longest headers.
-fn check(events: Vec<Value>, look: impl Fn(&Batch<'_>)) {
+fn check(events: &[Value], look: impl Fn(&Batch<'_>)) {
     for headers in [Headers::Shortest, Headers::Longest] {
-        let batch = list([Value::Float(1.5), Value::List(events.clone()), 3_u32.into()]);
+        let batch = list([
+            Value::Float(1.5),
+            Value::List(events.to_vec()),
+            3_u32.into(),
+        ]);
         look(&decode(&value::encode(&batch, headers)).unwrap());
     }
 }
@@ -100,15 +104,15 @@ fn cleared() -> Value {
 }
 
 /// The event that these changes make is left out, and nothing else is.
-fn check_rejected(event: Value, rejected: Rejected) {
-    check(vec![cleared(), event.clone(), cleared()], |batch| {
+fn check_rejected(event: &Value, rejected: Rejected) {
+    check(&[cleared(), event.clone(), cleared()], |batch| {
         assert_eq!(batch.events, [Event::Cleared, Event::Cleared], "{event:?}");
         assert_eq!(batch.rejected, rejected, "{event:?}");
     });
 }
 
 fn check_stored(event: Value, look: impl Fn(&Stored<'_>)) {
-    check(vec![event], |batch| {
+    check(&[event], |batch| {
         assert_eq!(batch.rejected, Rejected::default());
         let [Event::Stored(stored)] = &batch.events[..] else {
             panic!("{batch:?}")
@@ -168,7 +172,7 @@ fn a_malformed_event_costs_itself_alone() {
     ];
     for event in malformed {
         check_rejected(
-            event,
+            &event,
             Rejected {
                 unknown: 0,
                 malformed: 1,
@@ -179,7 +183,7 @@ fn a_malformed_event_costs_itself_alone() {
     for name in missing {
         let event = stored(|fields| fields.retain(|(key, _)| *key != name.into()));
         check_rejected(
-            event,
+            &event,
             Rejected {
                 unknown: 0,
                 malformed: 1,
@@ -195,11 +199,11 @@ fn an_unknown_type_is_counted_as_such() {
         malformed: 0,
     };
     check_rejected(
-        map([("type", "BlockMoved".into()), ("to", list([1_u64]))]),
+        &map([("type", "BlockMoved".into()), ("to", list([1_u64]))]),
         unknown,
     );
-    check_rejected(list(["BlockMoved".into(), Value::Float(1.0)]), unknown);
-    check_rejected(list([""]), unknown);
+    check_rejected(&list(["BlockMoved".into(), Value::Float(1.0)]), unknown);
+    check_rejected(&list([""]), unknown);
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn a_removal_may_name_a_hash_twice() {
         ("type", "BlockRemoved".into()),
         ("block_hashes", list([5_u64, 5])),
     ]);
-    check(vec![event], |batch| {
+    check(&[event], |batch| {
         let [Event::Removed(removed)] = &batch.events[..] else {
             panic!("{batch:?}")
         };
