@@ -55,18 +55,19 @@ mod fixtures {
     #[test]
     fn every_batch_is_what_its_json_says() {
         for (name, (understood, unknown, malformed)) in BATCHES {
-            let payload = read(&format!("{name}.msgpack"));
-            let batch = decode(&payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let bytes = payload(name);
+            let batch = decode(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(batch.events.len(), understood, "{name}");
             assert_eq!(batch.rejected, Rejected { unknown, malformed }, "{name}");
-            let said: Value = serde_json::from_slice(&read(&format!("{name}.json"))).unwrap();
+            let said: Value =
+                serde_json::from_slice(&read(&format!("decoded/{name}.json"))).unwrap();
             check(name, &batch, &said["decoded"]);
         }
     }
 
     #[test]
     fn what_is_no_batch_is_refused() {
-        let at_byte = |name: &str| decode(&read(&format!("{name}.msgpack"))).unwrap_err();
+        let at_byte = |name: &str| decode(&payload(name)).unwrap_err();
         assert_eq!(at_byte("bad_truncated"), DecodeError::Truncated { at: 17 });
         assert!(matches!(
             at_byte("bad_not_batch"),
@@ -76,7 +77,7 @@ mod fixtures {
 
     #[test]
     fn no_fixture_is_forgotten() {
-        let found = fs::read_dir(directory()).unwrap();
+        let found = fs::read_dir(directory().join("payloads")).unwrap();
         let found = found.filter(|entry| {
             entry
                 .as_ref()
@@ -93,8 +94,8 @@ mod fixtures {
         for (stream, events) in STREAMS {
             let mut understood = 0;
             for place in 0..6 {
-                let payload = read(&format!("vllm-0.32-real/{stream}/{place:03}.msgpack"));
-                let batch = decode(&payload).unwrap();
+                let bytes = payload(&format!("vllm-0.32-real/{stream}/{place:03}"));
+                let batch = decode(&bytes).unwrap();
                 assert_eq!(batch.rejected, Rejected::default(), "{stream} {place}");
                 assert_eq!(batch.rank, Some(0));
                 understood += batch.events.len();
@@ -105,16 +106,16 @@ mod fixtures {
 
     #[test]
     fn the_hash_of_bytes_is_the_hash_of_integers() {
-        let [bytes, integers] = ["vllm_map_bytes_hash", "vllm_map_stored_min"]
-            .map(|name| read(&format!("{name}.msgpack")));
+        let [bytes, integers] =
+            ["vllm_map_bytes_hash", "vllm_map_stored_min"].map(|name| payload(name));
         let [bytes, integers] = [&bytes, &integers].map(|payload| decode(payload).unwrap());
         assert_eq!(bytes.events[0], integers.events[0]);
     }
 
     #[test]
     fn keys_beside_the_tokens_are_untangled() {
-        let payload = read("vllm_map_lora_salt_mm.msgpack");
-        let stored = only_stored(&payload);
+        let bytes = payload("vllm_map_lora_salt_mm");
+        let stored = only_stored(&bytes);
         let item = "a".repeat(64);
         assert_eq!(stored.adapter, Some(Adapter::Name("adapter-a")));
         let first = Extra {
@@ -132,8 +133,8 @@ mod fixtures {
             ]
         );
 
-        let payload = read("sglang_map_salt_lora.msgpack");
-        let stored = only_stored(&payload);
+        let bytes = payload("sglang_map_salt_lora");
+        let stored = only_stored(&bytes);
         assert_eq!(
             (stored.salt, stored.medium),
             (Some("tenant-a"), Medium::Host)
@@ -142,17 +143,21 @@ mod fixtures {
 
     #[test]
     fn tokens_beyond_the_blocks_are_told_apart() {
-        let payload = read("sglang_map_eagle_bigram.msgpack");
-        let stored = only_stored(&payload);
+        let bytes = payload("sglang_map_eagle_bigram");
+        let stored = only_stored(&bytes);
         assert_eq!(stored.tokens, (1000..1016).collect::<Vec<_>>());
         assert_eq!(stored.bigram_end, Some(1016));
 
-        let payload = read("vllm_map_lookahead.msgpack");
-        assert_eq!(only_stored(&payload).lookahead, [1032]);
+        let bytes = payload("vllm_map_lookahead");
+        assert_eq!(only_stored(&bytes).lookahead, [1032]);
     }
 
     fn directory() -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+    }
+
+    fn payload(name: &str) -> Vec<u8> {
+        read(&format!("payloads/{name}.msgpack"))
     }
 
     fn read(name: &str) -> Vec<u8> {
