@@ -106,8 +106,7 @@ mod fixtures {
 
     #[test]
     fn the_hash_of_bytes_is_the_hash_of_integers() {
-        let [bytes, integers] =
-            ["vllm_map_bytes_hash", "vllm_map_stored_min"].map(|name| payload(name));
+        let [bytes, integers] = ["vllm_map_bytes_hash", "vllm_map_stored_min"].map(payload);
         let [bytes, integers] = [&bytes, &integers].map(|payload| decode(payload).unwrap());
         assert_eq!(bytes.events[0], integers.events[0]);
     }
