@@ -7,9 +7,10 @@
 //! values that are still to come instead of descending into them, so no depth of nesting costs
 //! stack or needs a limit.
 //!
-//! The reader is our own: `rmp` reads one value a call with an error type for each, which
-//! leaves no room for reading arrays of integers many at a time, and `rmpv` builds a tree of all
-//! values first, at many times the size of the payload (`benches/decode.rs` has both figures).
+//! The reader is our own. `rmp` 0.8 reads one value a call: over batches of 128 blocks of 16
+//! tokens, with ids spread over a vocabulary of 151,936, that passes 0.6 GB/s with nothing done to
+//! what is read, and leaves no room for more. `rmpv` 1.3 builds a tree of all values first, at
+//! 0.2 GB/s and many times the payload's size.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -36,6 +37,9 @@ pub const BATCH_EVENTS_MAX: usize = 1 << 18;
 pub const EVENT_HASHES_MAX: usize = 1 << 18;
 /// The most tokens of an event.
 pub const EVENT_TOKENS_MAX: usize = 1 << 22;
+
+/// The shortest event that is well formed: an empty list behind the name of its type.
+const EVENT_BYTES_MIN: usize = 15;
 
 /// Why a payload gives no batch. Positions are bytes from the payload's start; nothing of what the
 /// payload says is repeated.
@@ -180,6 +184,9 @@ fn read_events<'a>(reader: &mut Reader<'a>, batch: &mut Batch<'a>) -> Result<(),
     if count > BATCH_EVENTS_MAX {
         return Err(DecodeError::TooManyEvents { count });
     }
+    batch
+        .events
+        .reserve(count.min(reader.rest().len() / EVENT_BYTES_MIN));
     let mut repeats = Repeats::default();
     let Rejected { unknown, malformed } = &mut batch.rejected;
     for _ in 0..count {

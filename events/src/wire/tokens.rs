@@ -1,9 +1,10 @@
 //! Reads token ids: lists of integers many at a time, pairs one by one.
 //!
-//! This is where a payload's bytes are. One id after the other, each waits for the length of the
-//! one before, through a branch that real ids make hard to predict. Two things help: ids between
-//! 256 and 65,535 come in runs, and eight in a run are told by one comparison; and where they are
-//! mixed, the length is worked out of the first byte without a branch.
+//! This is where a payload's bytes are. Read one after the other, each id waits for the length of
+//! the one before, or for a branch on it that mixed lengths make hard to predict. Where the
+//! processor can, sixteen are found at once ([`avx512`]); elsewhere, ids between 256 and 65,535
+//! come in runs, and eight in a run are told by one comparison, while of mixed ones the length is
+//! worked out of the first byte without a branch.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
@@ -126,7 +127,7 @@ fn read_portable(bytes: &[u8], ids: &mut [u32]) -> (usize, usize) {
     }
 }
 
-/// The plain way, which the others agree with wherever they give an answer.
+/// The plain way, which the others agree with in all that they read.
 fn read_each(reader: &mut Reader<'_>, ids: &mut [u32]) -> Option<()> {
     for id in ids {
         *id = reader.unsigned()?;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{
     BATCH_EVENTS_MAX, DecodeError, EVENT_TOKENS_MAX, Form, PAYLOAD_BYTES_MAX, decode, encode,
 };
-use crate::event::{Batch, EngineHash, Event, Extra, Medium, Rejected, Stored};
+use crate::event::{Adapter, Batch, EngineHash, Event, Extra, Kind, Medium, Rejected, Stored};
 use random::batches;
 use value::{Headers, Value, list, map};
 
@@ -208,20 +208,83 @@ fn an_unknown_type_is_counted_as_such() {
 
 #[test]
 fn bad_utf8_is_malformed_only_where_a_name_is_needed() {
-    let payload = |key: &[u8]| {
-        let event = [b"\x82\xa4type\xabBlockStored" as &[u8], key, b"\xa1\xff"].concat();
-        [b"\x92\x01\x91", &event[..]].concat()
+    let check = |event: &[u8], malformed: u32| {
+        let payload = [b"\x92\x01\x91", event].concat();
+        assert_eq!(
+            decode(&payload).unwrap().rejected.malformed,
+            malformed,
+            "{event:x?}"
+        );
     };
-    // Neither is complete: both are malformed, but neither ends the reading.
-    for key in [b"\xa6medium" as &[u8], b"\xa6future"] {
-        assert_eq!(decode(&payload(key)).unwrap().rejected.malformed, 1);
+    check(b"\x93\xacBlockRemoved\x90\xa1\xff", 1);
+    check(b"\x94\xacBlockRemoved\x90\xc0\xa1\xff", 1);
+    check(b"\x95\xacBlockRemoved\x90\xc0\xc0\xa1\xff", 0);
+    check(
+        b"\x83\xa4type\xacBlockRemoved\xacblock_hashes\x90\xa6medium\xa1\xff",
+        1,
+    );
+    check(
+        b"\x83\xa4type\xacBlockRemoved\xacblock_hashes\x90\xa6future\xa1\xff",
+        0,
+    );
+    check(
+        b"\x83\xa4type\xacBlockRemoved\xacblock_hashes\x90\xa1\xff\xa1\xff",
+        0,
+    );
+}
+
+#[test]
+fn names_stand_for_media_and_kinds() {
+    let medium = |name: &str, medium| {
+        check_stored(with([("medium", name.into())]), |stored| {
+            assert_eq!(stored.medium, medium);
+        });
+    };
+    medium("GPU", Medium::Device);
+    for name in ["CPU", "CPU_PINNED"] {
+        medium(name, Medium::Host);
     }
-    let known = [b"\x92\x01\x91\x92\xacBlockRemoved\x90" as &[u8], b""].concat();
-    assert_eq!(decode(&known).unwrap().events.len(), 1);
-    let bad = b"\x92\x01\x91\x93\xacBlockRemoved\x90\xa1\xff";
-    assert_eq!(decode(bad).unwrap().rejected.malformed, 1);
-    let trailing = b"\x92\x01\x91\x95\xacBlockRemoved\x90\xc0\xc0\xa1\xff";
-    assert_eq!(decode(trailing).unwrap().events.len(), 1);
+    for name in ["STORAGE", "FS", "OBJ", "DISK", "EXTERNAL", "gpu", ""] {
+        medium(name, Medium::Disk);
+    }
+    check_stored(with([("medium", Value::Nil)]), |stored| {
+        assert_eq!(stored.medium, Medium::Device);
+    });
+
+    let kind = |name: &str, kind| {
+        let event = with([("kv_cache_spec_kind", name.into())]);
+        check_stored(event, |stored| assert_eq!(stored.kind, kind, "{name}"));
+    };
+    for name in ["full_attention", "mla_attention", "sink_full_attention"] {
+        kind(name, Kind::Attention);
+    }
+    for name in [
+        "sliding_window",
+        "sliding_window_mla",
+        "mamba",
+        "chunked_local_attention",
+        "encoder_only_attention",
+        "cross_attention",
+    ] {
+        kind(name, Kind::Other);
+    }
+    for name in ["unknown", "Full_attention", ""] {
+        kind(name, Kind::Unknown);
+    }
+    check_stored(stored(|_| ()), |stored| {
+        assert_eq!(stored.kind, Kind::Absent);
+    });
+}
+
+#[test]
+fn an_adapter_goes_by_its_name_before_its_number() {
+    let check = |name: Value, id: Value, adapter: Option<Adapter<'_>>| {
+        let event = with([("lora_name", name), ("lora_id", id)]);
+        check_stored(event, |stored| assert_eq!(stored.adapter, adapter));
+    };
+    check("a".into(), Value::Integer(7), Some(Adapter::Name("a")));
+    check(Value::Nil, Value::Integer(7), Some(Adapter::Id(7)));
+    check(Value::Nil, Value::Nil, None);
 }
 
 #[test]
@@ -240,7 +303,7 @@ fn what_is_not_known_is_passed_over() {
 
 #[test]
 fn depth_costs_no_stack() {
-    let depth = 10_000_000;
+    let depth = 2_000_000;
     let mut payload = b"\x92\x01\x92\x82\xa1x".to_vec();
     payload.extend(vec![0x91; depth]);
     payload.extend(b"\xc0\xa4type\xb0AllBlocksCleared\x90");
