@@ -167,6 +167,13 @@ fn a_malformed_event_costs_itself_alone() {
         with([("extra_keys", list([list(["salt"])]))]),
         with([("extra_keys", list([list([Value::Integer(1)]), Value::Nil]))]),
         with([("extra_keys", list([list([list(["image"])]), Value::Nil]))]),
+        with([(
+            "extra_keys",
+            list([
+                list([list::<Value>(["i".into(), 1_u32.into(), 2_u32.into()])]),
+                Value::Nil,
+            ]),
+        )]),
         with([("lookahead_token_ids", list(["5"]))]),
         with([("lookahead_token_ids", list([list([Value::Integer(-5)])]))]),
     ];
@@ -299,6 +306,57 @@ fn what_is_not_known_is_passed_over() {
         assert_eq!(stored.hashes, [EngineHash(11), EngineHash(12)]);
         assert_eq!(stored.medium, Medium::Host);
     });
+}
+
+#[test]
+fn values_of_every_type_are_passed_over_to_their_last_byte() {
+    let values: [&[u8]; 24] = [
+        b"\x7f",
+        b"\xe0",
+        b"\xc0",
+        b"\xc2",
+        b"\xc3",
+        b"\xa2ab",
+        b"\xd9\x02ab",
+        b"\xda\x00\x02ab",
+        b"\xdb\x00\x00\x00\x02ab",
+        b"\xc4\x02ab",
+        b"\xc5\x00\x02ab",
+        b"\xc6\x00\x00\x00\x02ab",
+        b"\xc7\x02tab",
+        b"\xc8\x00\x02tab",
+        b"\xc9\x00\x00\x00\x02tab",
+        b"\xd4ta",
+        b"\xd5tab",
+        b"\xd6tabcd",
+        b"\xd7tabcdefgh",
+        b"\xd8tabcdefghijklmnop",
+        b"\xca\x00\x00\x00\x00",
+        b"\xcb\x00\x00\x00\x00\x00\x00\x00\x00",
+        b"\xd3\x80\x00\x00\x00\x00\x00\x00\x00",
+        b"\x82\x01\x92\x02\x03\x04\x81\x05\x06",
+    ];
+    for value in values {
+        let payload = [b"\x92\x01\x92", value, b"\x91\xb0AllBlocksCleared"].concat();
+        let batch = decode(&payload).unwrap();
+        assert_eq!(batch.events, [Event::Cleared], "{value:x?}");
+        assert_eq!(batch.rejected.malformed, 1, "{value:x?}");
+    }
+}
+
+#[test]
+fn a_time_may_be_any_number() {
+    let check = |time: &[u8], seconds: f64| {
+        let payload = [b"\x92", time, b"\x90"].concat();
+        assert_eq!(
+            decode(&payload).unwrap().sent_at_s.to_bits(),
+            seconds.to_bits()
+        );
+    };
+    check(b"\xca\x3f\xc0\x00\x00", 1.5);
+    check(b"\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00", 1.5);
+    check(b"\x07", 7.0);
+    check(b"\xce\xff\xff\xff\xff", 4_294_967_295.0);
 }
 
 #[test]
