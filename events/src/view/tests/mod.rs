@@ -1,0 +1,2 @@
+mod twin;
+use super::SourceId;

@@ -1,0 +1,504 @@
+//! A twin of the view that is slow and obvious: it remembers whole prefixes instead of hashes,
+//! and looks through lists. Random events go to both, and both are asked the same.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::super::{Change, Namespace, Outcome, Prompt, Shape, View, chain};
+use crate::event::{EngineHash, Event, Kind, Medium, Removed, Stored};
+
+const SIZE: usize = 2;
+const SHAPE: Shape = Shape {
+    block_size: 2,
+    lookahead: 0,
+};
+const MODEL: Namespace = Namespace(7);
+
+type Lane = (Medium, Option<u32>);
+type Prefix = Vec<u32>;
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    lane: Lane,
+    parent: EngineHash,
+    hashes: Vec<EngineHash>,
+    tokens: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Twin {
+    proven: Vec<Lane>,
+    lanes: Vec<Lane>,
+    others: Vec<Option<u32>>,
+    held: BTreeMap<(Lane, EngineHash), (Prefix, u32)>,
+    waiting: Vec<Waiting>,
+    waiting_references: BTreeMap<(Lane, EngineHash), u32>,
+    loose: Vec<(Lane, Vec<EngineHash>, Vec<Prefix>)>,
+}
+
+impl Twin {
+    fn apply(&mut self, events: &[Event<'_>]) {
+        for (number, settled) in events.split(|event| *event == Event::Cleared).enumerate() {
+            if number > 0 {
+                self.held.clear();
+                self.waiting.clear();
+                self.waiting_references.clear();
+                self.loose.clear();
+            }
+            for event in settled {
+                if let Event::Stored(stored) = event
+                    && !stored.tokens.is_empty()
+                {
+                    self.store(stored);
+                }
+            }
+            for event in settled {
+                if let Event::Stored(stored) = event
+                    && stored.tokens.is_empty()
+                {
+                    self.store_bare(stored);
+                }
+            }
+            for event in settled {
+                if let Event::Removed(removed) = event {
+                    self.remove(removed);
+                }
+            }
+        }
+    }
+
+    fn lane(&mut self, stored: &Stored<'_>) -> Option<Lane> {
+        if matches!(stored.kind, Kind::Other | Kind::Unknown) {
+            self.others.push(stored.group);
+            return None;
+        }
+        let lane = (stored.medium, stored.group);
+        self.lanes.push(lane);
+        if stored.kind == Kind::Attention {
+            self.proven.push(lane);
+        }
+        Some(lane)
+    }
+
+    fn store(&mut self, stored: &Stored<'_>) {
+        let Some(lane) = self.lane(stored) else {
+            return;
+        };
+        let Stored { hashes, tokens, .. } = stored.clone();
+        let prefix = match stored.parent {
+            None => Some(Vec::new()),
+            Some(parent) => self.prefix(lane, parent).or_else(|| {
+                let is_paired = hashes.len() * SIZE == tokens.len();
+                let (first, _) = self.held.get(&(lane, hashes[0])).filter(|_| is_paired)?;
+                Some(first[..first.len() - SIZE].to_vec())
+            }),
+        };
+        let Some(prefix) = prefix else {
+            let parent = stored.parent.expect("a root has a prefix");
+            let run = Waiting {
+                lane,
+                parent,
+                hashes,
+                tokens,
+            };
+            if run.hashes.len() * SIZE == run.tokens.len() {
+                for &hash in &run.hashes {
+                    *self.waiting_references.entry((lane, hash)).or_default() += 1;
+                }
+            }
+            return self.waiting.push(run);
+        };
+        let once = vec![1; hashes.len()];
+        let parent = EngineHash(0);
+        self.put(
+            &Waiting {
+                lane,
+                parent,
+                hashes,
+                tokens,
+            },
+            prefix,
+            &once,
+        );
+        let removed = self.heal();
+        self.forget_all(&removed);
+    }
+
+    fn put(&mut self, run: &Waiting, mut prefix: Prefix, references: &[u32]) {
+        let Waiting {
+            lane,
+            hashes,
+            tokens,
+            ..
+        } = run;
+        let mut prefixes = Vec::new();
+        for block in tokens.chunks_exact(SIZE) {
+            prefix.extend(block);
+            prefixes.push(prefix.clone());
+        }
+        if hashes.len() * SIZE == tokens.len() {
+            for ((&hash, prefix), more) in hashes.iter().zip(prefixes).zip(references) {
+                self.held.entry((*lane, hash)).or_insert((prefix, 0)).1 += more;
+            }
+        } else {
+            self.loose.push((*lane, hashes.clone(), prefixes));
+        }
+    }
+
+    fn heal(&mut self) -> Vec<(Lane, EngineHash)> {
+        let mut removed = Vec::new();
+        while let Some(at) = self
+            .waiting
+            .iter()
+            .position(|run| self.prefix(run.lane, run.parent).is_some())
+        {
+            let run = self.waiting.remove(at);
+            let prefix = self.prefix(run.lane, run.parent).expect("just found");
+            let references: Vec<u32> = run
+                .hashes
+                .iter()
+                .map(|&hash| {
+                    self.waiting_references
+                        .remove(&(run.lane, hash))
+                        .unwrap_or(0)
+                })
+                .collect();
+            self.put(&run, prefix, &references);
+            removed.extend(run.hashes.iter().map(|&hash| (run.lane, hash)));
+        }
+        removed
+    }
+
+    fn forget_all(&mut self, removed: &[(Lane, EngineHash)]) {
+        for key in removed {
+            if self
+                .held
+                .get(key)
+                .is_some_and(|(_, references)| *references == 0)
+            {
+                self.held.remove(key);
+            }
+        }
+    }
+
+    fn store_bare(&mut self, stored: &Stored<'_>) {
+        for &hash in &stored.hashes {
+            let known = self.held.iter().find(|((_, held), _)| *held == hash);
+            let Some((_, (prefix, _))) = known else {
+                continue;
+            };
+            let prefix = prefix.clone();
+            if let Some(lane) = self.lane(stored) {
+                self.held.entry((lane, hash)).or_insert((prefix, 0)).1 += 1;
+            }
+        }
+        if matches!(stored.kind, Kind::Other | Kind::Unknown) {
+            self.others.push(stored.group);
+        }
+    }
+
+    fn remove(&mut self, removed: &Removed) {
+        for &hash in &removed.hashes {
+            let lanes = self.meant(removed, hash);
+            for lane in lanes {
+                self.loose
+                    .retain(|(of, hashes, _)| *of != lane || !hashes.contains(&hash));
+                if let Some((_, references)) = self.held.get_mut(&(lane, hash)) {
+                    *references -= 1;
+                    if *references == 0 {
+                        self.held.remove(&(lane, hash));
+                    }
+                } else if let Some(references) = self.waiting_references.get_mut(&(lane, hash)) {
+                    *references = references.saturating_sub(1);
+                }
+                self.waiting.retain(|run| {
+                    let is_paired = run.hashes.len() * SIZE == run.tokens.len();
+                    run.lane != lane || is_paired || !run.hashes.contains(&hash)
+                });
+            }
+        }
+    }
+
+    fn meant(&self, removed: &Removed, hash: EngineHash) -> Vec<Lane> {
+        let holding: Vec<Lane> = [Medium::Device, Medium::Host, Medium::Disk]
+            .into_iter()
+            .flat_map(|medium| [None, Some(0), Some(1), Some(2)].map(|group| (medium, group)))
+            .filter(|&lane| lane.0 == removed.medium && self.holds(lane, hash))
+            .collect();
+        let same = (removed.medium, removed.group);
+        let is_other = self.others.contains(&removed.group)
+            && self.lanes.iter().all(|lane| lane.1 != removed.group);
+        if holding.contains(&same) {
+            vec![same]
+        } else if is_other {
+            Vec::new()
+        } else if removed.group.is_none() {
+            holding
+        } else {
+            holding
+                .into_iter()
+                .filter(|lane| lane.1.is_none())
+                .collect()
+        }
+    }
+
+    fn holds(&self, lane: Lane, hash: EngineHash) -> bool {
+        self.held.contains_key(&(lane, hash))
+            || self
+                .loose
+                .iter()
+                .any(|(of, hashes, _)| *of == lane && hashes.contains(&hash))
+            || self
+                .waiting
+                .iter()
+                .any(|run| run.lane == lane && run.hashes.contains(&hash))
+    }
+
+    fn prefix(&self, lane: Lane, hash: EngineHash) -> Option<Prefix> {
+        let own = self.held.get(&(lane, hash));
+        let any = || {
+            self.held
+                .iter()
+                .find(|((_, held), _)| *held == hash)
+                .map(|(_, held)| held)
+        };
+        own.or_else(any).map(|(prefix, _)| prefix.clone())
+    }
+
+    fn lane_has(&self, lane: Lane, prefix: &[u32]) -> bool {
+        self.held
+            .iter()
+            .any(|((of, _), (held, _))| *of == lane && held == prefix)
+            || self
+                .loose
+                .iter()
+                .any(|(of, _, all)| *of == lane && all.iter().any(|p| p == prefix))
+    }
+
+    fn on_device(&self, prefix: &[u32]) -> bool {
+        let proven: Vec<Lane> = self
+            .proven
+            .iter()
+            .copied()
+            .filter(|lane| lane.0 == Medium::Device && lane.1.is_some())
+            .collect();
+        let has = |lane| self.lane_has(lane, prefix);
+        if has((Medium::Device, None)) {
+            return true;
+        }
+        if proven.is_empty() {
+            return (0..3).any(|group| has((Medium::Device, Some(group))));
+        }
+        proven.into_iter().all(has)
+    }
+
+    fn on_lower(&self, prefix: &[u32]) -> bool {
+        [Medium::Host, Medium::Disk]
+            .into_iter()
+            .flat_map(|medium| [None, Some(0), Some(1), Some(2)].map(|group| (medium, group)))
+            .any(|lane| self.lane_has(lane, prefix))
+    }
+
+    fn matches(&self, tokens: &[u32]) -> (usize, usize) {
+        let prefixes = || (1..=tokens.len() / SIZE).map(|blocks| &tokens[..blocks * SIZE]);
+        let device = prefixes()
+            .take_while(|prefix| self.on_device(prefix))
+            .count();
+        let any = prefixes()
+            .take_while(|prefix| self.on_device(prefix) || self.on_lower(prefix))
+            .count();
+        (device, any)
+    }
+}
+
+/// An engine's hash: some blocks have two, as where a prefix was split and stored again.
+fn engine_hash(prefix: &[u32], variant: u64) -> EngineHash {
+    let folded = prefix
+        .iter()
+        .fold(1, |all, &token| all * 3 + u64::from(token) + 1);
+    EngineHash(folded * 4 + variant)
+}
+
+fn any_event() -> impl Strategy<Value = Event<'static>> {
+    let tokens = prop::collection::vec(0..2_u32, 12);
+    let group = prop_oneof![3 => Just(None), 2 => Just(Some(0)), 1 => Just(Some(1))];
+    let medium = prop_oneof![4 => Just(Medium::Device), 1 => Just(Medium::Host)];
+    let kind = prop_oneof![
+        3 => Just(Kind::Absent),
+        3 => Just(Kind::Attention),
+        1 => Just(Kind::Other)
+    ];
+    let place = (tokens, 0..5_usize, 1..4_usize, 0..8_u64);
+    let who = (group, medium, kind, 0..32_u8);
+    (place, who).prop_map(
+        |((tokens, first, blocks, variants), (group, medium, kind, what))| {
+            let blocks = blocks.min(6 - first);
+            let hash = |block: usize| {
+                let variant = u64::from(variants == 0 && block.is_multiple_of(2));
+                engine_hash(&tokens[..(block + 1) * SIZE], variant)
+            };
+            let mut hashes: Vec<EngineHash> = (first..first + blocks).map(hash).collect();
+            if what < 12 {
+                return Event::Removed(Removed {
+                    hashes,
+                    medium,
+                    group,
+                });
+            }
+            if what == 12 {
+                return Event::Cleared;
+            }
+            let mut tokens_of = tokens[first * SIZE..(first + blocks) * SIZE].to_vec();
+            if what == 13 && blocks > 1 {
+                hashes.remove(0);
+            }
+            if what == 14 {
+                tokens_of.clear();
+            }
+            Event::Stored(Stored {
+                hashes,
+                parent: first.checked_sub(1).map(hash),
+                block_size: if tokens_of.is_empty() { 0 } else { 2 },
+                tokens: tokens_of,
+                bigram_end: None,
+                medium,
+                adapter: None,
+                salt: None,
+                extra: Vec::new(),
+                group,
+                kind,
+                lookahead: Vec::new(),
+            })
+        },
+    )
+}
+
+fn all_prompts() -> impl Iterator<Item = Vec<u32>> {
+    (0..1_u32 << 12)
+        .step_by(7)
+        .map(|bits| (0..12).map(|at| bits >> at & 1).collect())
+}
+
+fn check(view: &View, sources: &[(super::SourceId, Twin)]) -> Result<(), TestCaseError> {
+    for tokens in all_prompts() {
+        let prompt = Prompt {
+            namespace: MODEL,
+            adapter: None,
+            salt: None,
+            items: &[],
+            tokens: &tokens,
+        };
+        let found = view.matches(SHAPE, &chain(&prompt, SHAPE));
+        for (source, twin) in sources {
+            let (device, any) =
+                found
+                    .iter()
+                    .find(|found| found.source == *source)
+                    .map_or((0, 0), |found| {
+                        (
+                            found.device_blocks as usize,
+                            (found.device_blocks + found.lower_blocks) as usize,
+                        )
+                    });
+            prop_assert_eq!(
+                (device, any),
+                twin.matches(&tokens),
+                "{:?} {:?}",
+                tokens,
+                twin
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::default())]
+
+    #[test]
+    fn it_finds_what_its_twin_finds(
+        batches in prop::collection::vec((0..3_usize, prop::collection::vec(any_event(), 1..5)), 1..24)
+    ) {
+        let view = View::default();
+        let mut sources: Vec<(super::SourceId, Twin)> = (0..3)
+            .map(|_| (view.add(MODEL).expect("room"), Twin::default()))
+            .collect();
+        for (number, events) in batches {
+            let (source, twin) = &mut sources[number];
+            view.apply(*source, &events, &mut Vec::new());
+            twin.apply(&events);
+        }
+        check(&view, &sources)?;
+        for (source, _) in &sources {
+            view.remove(*source, &mut Vec::new());
+        }
+        prop_assert_eq!(view.index.blocks(), 0, "blocks that nobody holds");
+    }
+
+    /// What is told as changes adds up to what is held on the device.
+    #[test]
+    fn changes_tell_what_is_held(
+        batches in prop::collection::vec(prop::collection::vec(any_event(), 1..5), 1..16)
+    ) {
+        let view = View::default();
+        let source = view.add(MODEL).expect("room");
+        let mut held = BTreeMap::new();
+        for events in batches {
+            let mut changes = Vec::new();
+            let counts = view.apply(source, &events, &mut changes).expect("it is there");
+            let stored = changes.iter().filter(|change| matches!(change, Change::Stored(_))).count();
+            prop_assert!(stored as u64 <= counts.get(Outcome::Stored) + counts.get(Outcome::Loose)
+                + counts.get(Outcome::Bare) + counts.get(Outcome::OrphanHealed));
+            for change in changes {
+                match change {
+                    Change::Stored(own) => *held.entry(own).or_insert(0_u32) += 1,
+                    Change::Removed { own, is_gone: true } => {
+                        let lanes = held.get_mut(&own).expect("removed after it was stored");
+                        *lanes -= 1;
+                    }
+                    Change::Removed { own, is_gone: false } => {
+                        prop_assert!(held[&own] > 0);
+                    }
+                    Change::Cleared => held.clear(),
+                }
+            }
+        }
+        for tokens in all_prompts() {
+            let prompt =
+                Prompt { namespace: MODEL, adapter: None, salt: None, items: &[], tokens: &tokens };
+            let names = chain(&prompt, SHAPE);
+            let found = view.matches(SHAPE, &names);
+            let device = found.first().map_or(0, |found| found.device_blocks as usize);
+            for name in &names[..device] {
+                prop_assert!(held.get(name).is_some_and(|lanes| *lanes > 0));
+            }
+        }
+    }
+
+    /// All that stands between two clears may come in any order.
+    #[test]
+    fn the_order_inside_a_batch_does_not_matter(
+        before in prop::collection::vec(any_event(), 0..8),
+        (batch, shuffled) in prop::collection::vec(any_event(), 2..7).prop_map(|events| {
+            events.into_iter().filter(|event| *event != Event::Cleared).collect::<Vec<_>>()
+        }).prop_flat_map(|events| (Just(events.clone()), Just(events).prop_shuffle())),
+    ) {
+        let results = [batch, shuffled].map(|batch| {
+            let view = View::default();
+            let source = view.add(MODEL).expect("room");
+            view.apply(source, &before, &mut Vec::new());
+            view.apply(source, &batch, &mut Vec::new());
+            let found: Vec<_> = all_prompts()
+                .map(|tokens| {
+                    let prompt = Prompt {
+                    namespace: MODEL, adapter: None, salt: None, items: &[], tokens: &tokens
+                    };
+                    view.matches(SHAPE, &chain(&prompt, SHAPE))
+                })
+                .collect();
+            found
+        });
+        prop_assert_eq!(&results[0], &results[1]);
+    }
+}
