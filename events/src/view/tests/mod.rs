@@ -1,2 +1,1 @@
 mod twin;
-use super::SourceId;
