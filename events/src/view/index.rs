@@ -10,18 +10,20 @@
 //! Chains are spread over shards by their first block, so that a look-up reads one shard and
 //! never sees half of an event. A shard's table is cut into parts, so that none grows for long.
 
-use hashbrown::HashTable;
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::hash::{OwnHash, link};
 use super::node::{Node, Seat};
+use super::table::{Slot, Table};
 
 /// Blocks a node at most, and the depth at whose multiples a new node begins.
 pub(super) const NODE_BLOCKS: u32 = 32;
+/// Nodes that a look-up probes for before it reads them.
+const GROUPS_AT_ONCE: usize = 16;
 const SHARDS: usize = 64;
 const PARTS: usize = 16;
-/// A place packs its node into 27 bits.
-const NODES_MAX: usize = 1 << 27;
+/// An entry packs its node into 27 bits; the highest number would look like a vacant slot.
+const NODES_MAX: usize = (1 << 27) - 1;
 
 /// Where a block lies, for as long as a seat holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,7 +122,7 @@ impl Index {
     pub(super) fn blocks(&self) -> usize {
         self.shards
             .iter()
-            .flat_map(|shard| shard.read().parts.each_ref().map(HashTable::len))
+            .flat_map(|shard| shard.read().parts.each_ref().map(Table::len))
             .sum()
     }
 
@@ -160,36 +162,43 @@ impl Spot {
 
 /// A table entry: the upper half of an own hash, a node and an offset. The node has the whole
 /// hash, so the table needs eight bytes a block instead of sixteen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry(u64);
 
 impl Entry {
     fn new(own: OwnHash, spot: Spot) -> Self {
-        Self(own.0 >> 32 << 32 | u64::from(spot.node) << 5 | u64::from(spot.offset))
+        let packed = u64::from(spot.node) * u64::from(NODE_BLOCKS) + u64::from(spot.offset);
+        Self(own.0 >> 32 << 32 | packed)
     }
 
     fn spot(self) -> Spot {
-        let low = u32::try_from(self.0 & u64::from(u32::MAX)).expect("masked to 32 bits");
-        let offset = u8::try_from(low % NODE_BLOCKS).expect("below 32");
-        Spot {
-            node: low / NODE_BLOCKS,
-            offset,
-        }
-    }
-
-    /// Only from the upper half, so that a table can grow without reading a node.
-    fn hash(self) -> u64 {
-        table_hash(OwnHash(self.0))
+        let packed = self.0 & u64::from(u32::MAX);
+        let node = u32::try_from(packed / u64::from(NODE_BLOCKS)).expect("27 bits are left");
+        let offset = u8::try_from(packed % u64::from(NODE_BLOCKS)).expect("below 32");
+        Spot { node, offset }
     }
 }
 
-fn table_hash(own: OwnHash) -> u64 {
-    (own.0 >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ own.0 >> 32
+impl Slot for Entry {
+    const VACANT: Self = Self(u64::MAX);
+
+    fn is_vacant(self) -> bool {
+        self == Self::VACANT
+    }
+
+    fn tag(self) -> u32 {
+        tag(OwnHash(self.0))
+    }
+}
+
+/// The upper half: the lower bytes choose the shard and the part.
+fn tag(own: OwnHash) -> u32 {
+    u32::try_from(own.0 >> 32).expect("32 bits are left")
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    parts: [HashTable<Entry>; PARTS],
+    parts: [Table<Entry>; PARTS],
     nodes: Vec<Node>,
     free: Vec<u32>,
 }
@@ -200,10 +209,9 @@ impl Shard {
     }
 
     fn find(&self, own: OwnHash) -> Option<Spot> {
-        let is_it = |entry: &Entry| entry.0 >> 32 == own.0 >> 32 && self.own(entry.spot()) == own;
-        self.parts[part_of(own)]
-            .find(table_hash(own), is_it)
-            .map(|entry| entry.spot())
+        let part = &self.parts[part_of(own)];
+        part.find(tag(own), |entry| self.own(entry.spot()) == own)
+            .map(|at| part.at(at).spot())
     }
 
     /// Where a block is, or is now put: in its parent's node where it is the next one there.
@@ -225,8 +233,7 @@ impl Shard {
             Some(spot) => spot,
             None => self.begin(parent, own)?,
         };
-        self.parts[part_of(own)]
-            .insert_unique(table_hash(own), Entry::new(own, spot), |entry| entry.hash());
+        self.parts[part_of(own)].insert(Entry::new(own, spot));
         Some(spot)
     }
 
@@ -273,62 +280,77 @@ impl Shard {
 
     fn release(&mut self, seat: Seat, spot: Spot) -> OwnHash {
         let own = self.own(spot);
-        self.nodes[spot.node as usize].release(seat, spot.offset);
-        let mut at = spot.node;
+        let node = &mut self.nodes[spot.node as usize];
+        node.release(seat, spot.offset);
+        if usize::from(spot.offset) + 1 == node.hashes.len() {
+            self.trim(spot.node);
+        }
+        own
+    }
+
+    /// Takes out the blocks at the end of a node that nobody needs any more, and the node with
+    /// the last of them, and then those before it in the same way.
+    fn trim(&mut self, mut at: u32) {
         loop {
             let node = &mut self.nodes[at as usize];
-            let keep = node.needed();
-            for own in node.hashes.drain(keep..) {
-                let is_it = |entry: &Entry| {
-                    let spot = entry.spot();
-                    entry.0 >> 32 == own.0 >> 32
-                        && spot.node == at
-                        && usize::from(spot.offset) >= keep
-                };
-                if let Ok(entry) = self.parts[part_of(own)].find_entry(table_hash(own), is_it) {
-                    entry.remove();
-                }
+            let needed = node.needed();
+            while let Some(offset) = node.hashes.len().checked_sub(1).filter(|at| *at >= needed) {
+                let own = node.hashes.pop().expect("longer than needed");
+                let offset = u8::try_from(offset).expect("below 32");
+                let entry = Entry::new(own, Spot { node: at, offset });
+                let part = &mut self.parts[part_of(own)];
+                let found = part.find(tag(own), |slot| slot == entry);
+                part.remove(found.expect("every block of a node is in the table"));
             }
-            if keep > 0 {
-                return own;
+            if needed > 0 {
+                return;
             }
-            let parent = node.parent;
+            let parent = node.parent();
             *node = Node::default();
             self.free.push(at);
-            let Some((parent, _)) = parent else {
-                return own;
-            };
+            let Some((parent, _)) = parent else { return };
             self.nodes[parent as usize].disown();
             at = parent;
         }
     }
 
     fn walk(&self, chain: &[OwnHash], mut visit: impl FnMut(&Node, u32) -> bool) {
-        let groups = chain.chunks(NODE_BLOCKS as usize);
-        for (group, start) in groups.zip((0..).step_by(NODE_BLOCKS as usize)) {
-            let last = self.find(group[group.len() - 1]);
-            let is_whole = last.is_some();
-            let Some(last) = last.or_else(|| self.deepest(group)) else {
-                return;
-            };
-            let mut path = [last; NODE_BLOCKS as usize];
-            let mut length = 1;
-            while let Some((node, offset)) =
-                self.nodes[path[length - 1].node as usize].parent_from(start)
-            {
-                path[length] = Spot { node, offset };
-                length += 1;
+        let mut start = 0;
+        for some in chain.chunks(GROUPS_AT_ONCE * NODE_BLOCKS as usize) {
+            // All probes first: they do not wait for one another.
+            let mut lasts = [None; GROUPS_AT_ONCE];
+            for (last, group) in lasts.iter_mut().zip(some.chunks(NODE_BLOCKS as usize)) {
+                *last = self.find(group[group.len() - 1]);
             }
-            for spot in path[..length].iter().rev() {
-                let node = &self.nodes[spot.node as usize];
-                if !visit(node, u32::from(spot.offset) + 1) {
+            for (last, group) in lasts.iter().zip(some.chunks(NODE_BLOCKS as usize)) {
+                let Some(deepest) = last.or_else(|| self.deepest(group)) else {
+                    return;
+                };
+                if !self.follow(deepest, start, &mut visit) || last.is_none() {
                     return;
                 }
-            }
-            if !is_whole {
-                return;
+                start += NODE_BLOCKS;
             }
         }
+    }
+
+    /// The nodes from a depth up to a block, in order. False when `visit` has enough.
+    fn follow(&self, deepest: Spot, start: u32, mut visit: impl FnMut(&Node, u32) -> bool) -> bool {
+        let mut path = [deepest; NODE_BLOCKS as usize];
+        let mut length = 1;
+        while let Some((node, offset)) = self.before(path[length - 1], start) {
+            path[length] = Spot { node, offset };
+            length += 1;
+        }
+        path[..length]
+            .iter()
+            .rev()
+            .all(|spot| visit(&self.nodes[spot.node as usize], u32::from(spot.offset) + 1))
+    }
+
+    fn before(&self, spot: Spot, start: u32) -> Option<(u32, u8)> {
+        let node = &self.nodes[spot.node as usize];
+        node.parent().filter(|_| node.depth > start)
     }
 
     /// The last block of a group that is in the index; its last one is not.

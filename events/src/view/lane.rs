@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-
 use super::hash::Shape;
 use super::index::{Place, Put};
+use super::table::{Slot, Table};
 use crate::event::{EngineHash, Medium};
 
 #[derive(Debug)]
@@ -16,7 +14,7 @@ pub(super) struct Lane {
     pub(super) shape: Shape,
     /// The engine said that this is attention; else it said nothing.
     pub(super) is_proven: bool,
-    held: HashTable<Held>,
+    held: Table<Held>,
     /// How many names beyond the first a block has here; most have one.
     aliases: HashMap<Place, u32>,
 }
@@ -56,36 +54,29 @@ impl Lane {
             group,
             shape,
             is_proven: false,
-            held: HashTable::new(),
+            held: Table::default(),
             aliases: HashMap::new(),
         }
     }
 
     pub(super) fn place(&self, hash: EngineHash) -> Option<Place> {
-        self.held
-            .find(table_hash(hash), |held| held.hash == hash)
-            .map(Held::place)
+        self.find(hash).map(|at| self.held.at(at).place())
     }
 
     pub(super) fn learn(&mut self, hash: EngineHash, put: Put) -> Learned {
         let new = Held::new(hash, put.place);
-        let is_it = |held: &Held| held.hash == hash;
-        let learned = match self
-            .held
-            .entry(table_hash(hash), is_it, |held| table_hash(held.hash))
-        {
-            Entry::Vacant(vacant) => {
-                vacant.insert(new);
+        let learned = match self.find(hash) {
+            None => {
+                self.held.insert(new);
                 Learned::New
             }
-            Entry::Occupied(mut known) if known.get().place() == put.place => {
-                let references = &mut known.get_mut().references;
-                *references = references.saturating_add(1);
-                return Learned::Again;
-            }
-            Entry::Occupied(mut other) => {
-                let old = other.get().place();
-                *other.get_mut() = new;
+            Some(at) => {
+                let old = self.held.at(at).place();
+                if old == put.place {
+                    self.held.at_mut(at).again();
+                    return Learned::Again;
+                }
+                *self.held.at_mut(at) = new;
                 Learned::Moved(self.unshare(old).then_some(old))
             }
         };
@@ -95,25 +86,20 @@ impl Lane {
 
     /// One reference more to a block that is known.
     pub(super) fn again(&mut self, hash: EngineHash) {
-        if let Some(held) = self
-            .held
-            .find_mut(table_hash(hash), |held| held.hash == hash)
-        {
-            held.references = held.references.saturating_add(1);
+        if let Some(at) = self.find(hash) {
+            self.held.at_mut(at).again();
         }
     }
 
     pub(super) fn forget(&mut self, hash: EngineHash) -> Option<Forgotten> {
-        let mut entry = self
-            .held
-            .find_entry(table_hash(hash), |held| held.hash == hash)
-            .ok()?;
-        let place = entry.get().place();
-        entry.get_mut().references -= 1;
-        if entry.get().references > 0 {
+        let at = self.find(hash)?;
+        let held = self.held.at_mut(at);
+        held.references -= 1;
+        let (place, is_kept) = (held.place(), held.references > 0);
+        if is_kept {
             return Some(Forgotten::Kept(place));
         }
-        entry.remove();
+        self.held.remove(at);
         Some(if self.unshare(place) {
             Forgotten::Gone(place)
         } else {
@@ -148,6 +134,10 @@ impl Lane {
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
+
+    fn find(&self, hash: EngineHash) -> Option<usize> {
+        self.held.find(tag(hash), |held| held.hash == hash)
+    }
 }
 
 impl Held {
@@ -166,17 +156,39 @@ impl Held {
         }
     }
 
-    fn place(&self) -> Place {
+    fn place(self) -> Place {
         Place {
             node: self.node,
             shard: self.shard,
             offset: self.offset,
         }
     }
+
+    fn again(&mut self) {
+        self.references = self.references.saturating_add(1);
+    }
+}
+
+impl Slot for Held {
+    const VACANT: Self = Self {
+        hash: EngineHash(0),
+        node: 0,
+        shard: 0,
+        offset: 0,
+        references: 0,
+    };
+
+    fn is_vacant(self) -> bool {
+        self.references == 0
+    }
+
+    fn tag(self) -> u32 {
+        tag(self.hash)
+    }
 }
 
 /// Engines differ in which bits of their hashes vary.
-fn table_hash(hash: EngineHash) -> u64 {
-    let stirred = (hash.0 ^ hash.0 >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    stirred ^ stirred >> 32
+fn tag(hash: EngineHash) -> u32 {
+    let stirred = (hash.0 ^ hash.0 >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u32::try_from(stirred).expect("32 bits are left")
 }

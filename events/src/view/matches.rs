@@ -27,6 +27,7 @@ pub(super) fn reach(index: &Index, lanes: &Lanes, chain: &[OwnHash]) -> Vec<Reac
             bits: bits_to(blocks),
         };
         if at == 0 {
+            going.reserve(holders.left.len());
             while let Some(&first) = holders.left.first() {
                 let source = source_of(first.seat);
                 going.push(Reach {

@@ -20,6 +20,7 @@ mod node;
 mod orphans;
 mod run;
 mod source;
+mod table;
 #[cfg(test)]
 mod tests;
 

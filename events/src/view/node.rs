@@ -14,18 +14,22 @@ pub(super) struct Holder {
     pub(super) blocks: u32,
 }
 
+/// One line of the processor's cache.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct Node {
     /// Consecutive: each the parent of the next.
     pub(super) hashes: Vec<OwnHash>,
     holders: Holders,
-    /// The node that the first block continues, and the offset there.
-    pub(super) parent: Option<(u32, u8)>,
+    /// One more than the number of the node that the first block continues; 0 for none.
+    parent: u32,
     /// Of the first block, from the start of its chain.
     pub(super) depth: u32,
     /// Nodes that continue one of the blocks here.
     children: u32,
-    /// No child continues a block after this offset.
+    /// Which block of the parent the first one here continues.
+    parent_offset: u8,
+    /// No child continues a block after this one.
     last_child: u8,
 }
 
@@ -40,12 +44,18 @@ enum Holders {
 
 impl Node {
     pub(super) fn new(parent: Option<(u32, u8)>, depth: u32, own: OwnHash) -> Self {
+        let (parent, parent_offset) = parent.map_or((0, 0), |(node, offset)| (node + 1, offset));
         Self {
             hashes: vec![own],
             parent,
+            parent_offset,
             depth,
             ..Self::default()
         }
+    }
+
+    pub(super) fn parent(&self) -> Option<(u32, u8)> {
+        Some((self.parent.checked_sub(1)?, self.parent_offset))
     }
 
     /// By doubling from one: a vector's own first step is to four.
@@ -62,11 +72,6 @@ impl Node {
             Holders::One(holder) => std::slice::from_ref(holder),
             Holders::Many(holders) => holders,
         }
-    }
-
-    /// The parent, unless this node begins at or before a depth.
-    pub(super) fn parent_from(&self, depth: u32) -> Option<(u32, u8)> {
-        self.parent.filter(|_| self.depth > depth)
     }
 
     pub(super) fn adopt(&mut self, offset: u8) {
@@ -136,17 +141,19 @@ impl Node {
     /// How many blocks, from the first, must stay: those held, and those that something after
     /// them continues.
     pub(super) fn needed(&self) -> usize {
-        let held = self
-            .holders()
-            .iter()
-            .fold(0, |all, holder| all | holder.blocks);
-        let held = (u32::BITS - held.leading_zeros()) as usize;
         let continued = if self.children == 0 {
             0
         } else {
             usize::from(self.last_child) + 1
         };
-        held.max(continued)
+        let mut needed = continued;
+        for holder in self.holders() {
+            needed = needed.max((u32::BITS - holder.blocks.leading_zeros()) as usize);
+            if needed == self.hashes.len() {
+                break;
+            }
+        }
+        needed
     }
 }
 
