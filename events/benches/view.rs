@@ -1,4 +1,5 @@
-//! Speed and memory of the view: `cargo bench -p kvatlas-events --bench view -- [blocks] [workers]`.
+//! Speed and memory of the view:
+//! `cargo bench -p kvatlas-events --bench view -- [blocks] [workers] [look-ups]`.
 //! Prompts of 512 blocks of 16 tokens; the first half of one in two comes from a few that all
 //! workers share. Events have one block and come from all workers in turn.
 
@@ -20,7 +21,6 @@ const PROMPT_BLOCKS: usize = 512;
 const SHARED_BLOCKS: usize = 256;
 const SHARED_PROMPTS: u64 = 16;
 const EVENTS_AT_ONCE: usize = 4096;
-const LOOK_UPS: usize = 20_000;
 const CHURN_ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .filter(|argument| !argument.starts_with("--"));
     let blocks: usize = arguments.next().map_or(Ok(1_000_000), |n| n.parse())?;
     let workers: usize = arguments.next().map_or(Ok(100), |n| n.parse())?;
+    let look_ups: usize = arguments.next().map_or(Ok(20_000), |n| n.parse())?;
     let mut out = String::new();
 
     let mut world = World::new(workers);
@@ -49,7 +50,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
 
     let chains: Vec<Vec<OwnHash>> = prompts.iter().map(|&prompt| world.chain(prompt)).collect();
-    writeln!(out, "find, idle: {}", look_up(&world.view, &chains))?;
+    writeln!(
+        out,
+        "find, idle: {}",
+        look_up(&world.view, &chains, look_ups)
+    )?;
 
     for round in 1..=CHURN_ROUNDS {
         let (gone, new): (Vec<usize>, Vec<usize>) = prompts
@@ -83,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = AtomicBool::new(false);
     let (report, churned) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| world.churn(&last, &stop));
-        let report = look_up(&world.view, &chains);
+        let report = look_up(&world.view, &chains, look_ups);
         stop.store(true, Ordering::Relaxed);
         (report, writer.join())
     });
@@ -183,8 +188,8 @@ impl World {
     }
 }
 
-fn look_up(view: &View, chains: &[Vec<OwnHash>]) -> String {
-    let mut times_ns: Vec<u128> = (0..LOOK_UPS)
+fn look_up(view: &View, chains: &[Vec<OwnHash>], look_ups: usize) -> String {
+    let mut times_ns: Vec<u128> = (0..look_ups)
         .map(|at| {
             let chain = &chains[at * 7919 % chains.len()];
             let start = Instant::now();
@@ -193,7 +198,7 @@ fn look_up(view: &View, chains: &[Vec<OwnHash>]) -> String {
         })
         .collect();
     times_ns.sort_unstable();
-    let at = |share: usize| times_ns[LOOK_UPS * share / 1000] as f64 / 1000.0;
+    let at = |share: usize| times_ns[look_ups * share / 1000] as f64 / 1000.0;
     format!(
         "p50 {:.2} us, p99 {:.2} us, p999 {:.2} us",
         at(500),

@@ -316,12 +316,9 @@ impl Shard {
 
     fn walk(&self, chain: &[OwnHash], mut visit: impl FnMut(&Node, u32) -> bool) {
         let mut start = 0;
+        let mut before = None;
         for some in chain.chunks(GROUPS_AT_ONCE * NODE_BLOCKS as usize) {
-            // All probes first: they do not wait for one another.
-            let mut lasts = [None; GROUPS_AT_ONCE];
-            for (last, group) in lasts.iter_mut().zip(some.chunks(NODE_BLOCKS as usize)) {
-                *last = self.find(group[group.len() - 1]);
-            }
+            let lasts = self.lasts(some, before, start);
             for (last, group) in lasts.iter().zip(some.chunks(NODE_BLOCKS as usize)) {
                 let Some(deepest) = last.or_else(|| self.deepest(group)) else {
                     return;
@@ -331,15 +328,64 @@ impl Shard {
                 }
                 start += NODE_BLOCKS;
             }
+            before = lasts[GROUPS_AT_ONCE - 1];
         }
+    }
+
+    /// Where the last block of each group is, as far as it is known. All probes come first, as
+    /// they need not wait for one another, and trust half a hash: a block's parents are what its
+    /// node says, so it is enough to compare the last one's whole hash, and that each goes on
+    /// from the one before. In the odd case each is found by its whole hash.
+    fn lasts(
+        &self,
+        chain: &[OwnHash],
+        mut before: Option<Spot>,
+        mut start: u32,
+    ) -> [Option<Spot>; GROUPS_AT_ONCE] {
+        let mut lasts = [None; GROUPS_AT_ONCE];
+        let groups = || {
+            chain
+                .chunks(NODE_BLOCKS as usize)
+                .map(|group| group[group.len() - 1])
+        };
+        let mut deepest = None;
+        for (last, own) in lasts.iter_mut().zip(groups()) {
+            let Some(spot) = self.probe(own) else { break };
+            *last = Some(spot);
+            deepest = Some((spot, own));
+        }
+        let mut is_right = deepest.is_none_or(|(spot, own)| self.own(spot) == own);
+        for last in lasts.into_iter().flatten() {
+            let mut first = last;
+            while let Some(parent) = self.before(first, start) {
+                first = parent;
+            }
+            let node = &self.nodes[first.node as usize];
+            let parent = before.map(|spot: Spot| (spot.node, spot.offset));
+            is_right &= node.depth == start && node.parent() == parent;
+            (before, start) = (Some(last), start + NODE_BLOCKS);
+        }
+        if !is_right {
+            lasts = [None; GROUPS_AT_ONCE];
+            for (last, own) in lasts.iter_mut().zip(groups()) {
+                *last = self.find(own);
+            }
+        }
+        lasts
+    }
+
+    /// By half of its hash.
+    fn probe(&self, own: OwnHash) -> Option<Spot> {
+        let part = &self.parts[part_of(own)];
+        part.find(tag(own), |_| true).map(|at| part.at(at).spot())
     }
 
     /// The nodes from a depth up to a block, in order. False when `visit` has enough.
     fn follow(&self, deepest: Spot, start: u32, mut visit: impl FnMut(&Node, u32) -> bool) -> bool {
         let mut path = [deepest; NODE_BLOCKS as usize];
         let mut length = 1;
-        while let Some((node, offset)) = self.before(path[length - 1], start) {
-            path[length] = Spot { node, offset };
+        while let Some(spot) = self.before(path[length - 1], start) {
+            path[length] = spot;
             length += 1;
         }
         path[..length]
@@ -348,9 +394,14 @@ impl Shard {
             .all(|spot| visit(&self.nodes[spot.node as usize], u32::from(spot.offset) + 1))
     }
 
-    fn before(&self, spot: Spot, start: u32) -> Option<(u32, u8)> {
+    /// The block that a node goes on from, unless it begins at or before a depth.
+    fn before(&self, spot: Spot, start: u32) -> Option<Spot> {
         let node = &self.nodes[spot.node as usize];
-        node.parent().filter(|_| node.depth > start)
+        let (parent, offset) = node.parent().filter(|_| node.depth > start)?;
+        Some(Spot {
+            node: parent,
+            offset,
+        })
     }
 
     /// The last block of a group that is in the index; its last one is not.
