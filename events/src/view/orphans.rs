@@ -21,7 +21,7 @@ pub(super) struct Run {
 pub(super) struct Orphans {
     runs: BTreeMap<u64, Run>,
     next: u64,
-    by_parent: HashMap<EngineHash, Vec<u64>>,
+    waiting_for: HashMap<EngineHash, Vec<u64>>,
     /// How often each block was stored and not removed while it waited.
     references: HashMap<(usize, EngineHash), u16>,
     blocks: usize,
@@ -42,17 +42,16 @@ impl Orphans {
                 let references = self.references.entry((run.lane, hash)).or_default();
                 *references = references.saturating_add(1);
             }
-            let siblings = self.by_parent.get(&run.parent).into_iter().flatten();
+            let siblings = self.waiting_for.get(&run.parent).into_iter().flatten();
             let mut waiting = siblings.filter_map(|sibling| self.runs.get(sibling));
             if waiting.any(|other| other.lane == run.lane && other.hashes == run.hashes) {
                 return 0;
             }
         }
         self.blocks += run.size();
-        self.by_parent
-            .entry(run.parent)
-            .or_default()
-            .push(self.next);
+        for hash in run.waits_for() {
+            self.waiting_for.entry(hash).or_default().push(self.next);
+        }
         self.runs.insert(self.next, run);
         self.next += 1;
         let mut dropped = 0;
@@ -95,9 +94,15 @@ impl Orphans {
                 .any(|run| run.lane == lane && !run.is_paired() && run.hashes.contains(&hash))
     }
 
-    /// The runs that waited for a parent, each with how often its blocks are still stored.
-    pub(super) fn take(&mut self, parent: EngineHash) -> Vec<(Run, Vec<u16>)> {
-        let numbers = self.by_parent.get(&parent).cloned().unwrap_or_default();
+    /// The runs that waited for a hash and can be placed now, each with how often its blocks are
+    /// still stored.
+    pub(super) fn take(
+        &mut self,
+        hash: EngineHash,
+        can_be_placed: impl Fn(&Run) -> bool,
+    ) -> Vec<(Run, Vec<u16>)> {
+        let mut numbers = self.waiting_for.get(&hash).cloned().unwrap_or_default();
+        numbers.retain(|number| self.runs.get(number).is_some_and(&can_be_placed));
         numbers
             .into_iter()
             .filter_map(|number| self.let_go(number))
@@ -123,10 +128,12 @@ impl Orphans {
     fn let_go(&mut self, number: u64) -> Option<(Run, Vec<u16>)> {
         let run = self.runs.remove(&number)?;
         self.blocks -= run.size();
-        if let Some(siblings) = self.by_parent.get_mut(&run.parent) {
-            siblings.retain(|&sibling| sibling != number);
-            if siblings.is_empty() {
-                self.by_parent.remove(&run.parent);
+        for hash in run.waits_for() {
+            if let Some(numbers) = self.waiting_for.get_mut(&hash) {
+                numbers.retain(|&other| other != number);
+                if numbers.is_empty() {
+                    self.waiting_for.remove(&hash);
+                }
             }
         }
         let references = if run.is_paired() {
@@ -143,6 +150,12 @@ impl Run {
     /// One hash for each block.
     pub(super) fn is_paired(&self) -> bool {
         self.hashes.len() == self.contents.len()
+    }
+
+    /// Its parent, or its own first block: that is enough to know what follows.
+    fn waits_for(&self) -> impl Iterator<Item = EngineHash> + use<> {
+        let first = self.hashes.first().filter(|_| self.is_paired());
+        [Some(self.parent), first.copied()].into_iter().flatten()
     }
 
     fn size(&self) -> usize {

@@ -162,23 +162,20 @@ impl Source {
             let start = Start::Root(run::root_of(self.namespace, shape, stored));
             return self.put(lane, start, (&stored.hashes, &contents), (learned, around));
         };
-        if let Some(place) = self.find(lane, parent) {
-            let start = Start::After(place);
-            return self.put(lane, start, (&stored.hashes, &contents), (learned, around));
-        }
-        // Without its parent, a block that is known is still the block that it was.
-        if is_paired && let Some(place) = self.lanes[lane].place(stored.hashes[0]) {
-            self.lanes[lane].again(stored.hashes[0]);
-            around.counts.one(Outcome::Referenced);
-            let rest = (&stored.hashes[1..], &contents[1..]);
-            return self.put(lane, Start::After(place), rest, (learned, around));
-        }
         let run = Run {
             lane,
             parent,
             hashes: stored.hashes.clone(),
             contents,
         };
+        if let Some((start, known)) = self.start_of(&run) {
+            for &hash in &run.hashes[..known] {
+                self.lanes[lane].again(hash);
+                around.counts.one(Outcome::Referenced);
+            }
+            let rest = (&run.hashes[known..], &run.contents[known..]);
+            return self.put(lane, start, rest, (learned, around));
+        }
         around.counts.add(Outcome::OrphanHeld, run.contents.len());
         around
             .counts
@@ -251,26 +248,29 @@ impl Source {
     /// Those that were removed meanwhile go last: others may wait for them.
     fn heal(&mut self, mut learned: Vec<EngineHash>, around: &mut Around<'_>) {
         let mut removed = Vec::new();
-        while let Some(parent) = learned.pop() {
-            for (run, references) in self.orphans.take(parent) {
+        while let Some(hash) = learned.pop() {
+            let mut orphans = std::mem::take(&mut self.orphans);
+            let runs = orphans.take(hash, |run| self.start_of(run).is_some());
+            self.orphans = orphans;
+            for (run, references) in runs {
+                let Some((start, known)) = self.start_of(&run) else {
+                    continue;
+                };
                 let Run {
                     lane,
                     hashes,
                     contents,
                     ..
                 } = run;
-                let Some(place) = self.find(lane, parent) else {
-                    around.counts.add(Outcome::OrphanDropped, contents.len());
-                    continue;
-                };
                 around.counts.add(Outcome::OrphanHealed, contents.len());
-                let start = Start::After(place);
-                self.put(lane, start, (&hashes, &contents), (&mut learned, around));
-                for (&hash, references) in hashes.iter().zip(references) {
-                    for _ in 1..references {
+                let rest = (&hashes[known..], &contents[known..]);
+                self.put(lane, start, rest, (&mut learned, around));
+                for (at, (&hash, references)) in hashes.iter().zip(references).enumerate() {
+                    let counted = u16::from(at >= known);
+                    for _ in counted..references {
                         self.lanes[lane].again(hash);
                     }
-                    if references == 0 {
+                    if references < counted {
                         removed.push((lane, hash));
                     }
                 }
@@ -279,6 +279,16 @@ impl Source {
         for (lane, hash) in removed {
             self.forget(lane, hash, around);
         }
+    }
+
+    /// What a run goes on from, and how many of its blocks lie before that: without its parent, a
+    /// block that is known is still the block that it was.
+    fn start_of(&self, run: &Run) -> Option<(Start, usize)> {
+        if let Some(parent) = self.find(run.lane, run.parent) {
+            return Some((Start::After(parent), 0));
+        }
+        let first = run.hashes.first().filter(|_| run.is_paired())?;
+        Some((Start::After(self.lanes[run.lane].place(*first)?), 1))
     }
 
     /// Blocks of a lower tier that are named by hash alone.

@@ -26,6 +26,12 @@ struct Waiting {
     tokens: Vec<u32>,
 }
 
+impl Waiting {
+    fn is_paired(&self) -> bool {
+        self.hashes.len() * SIZE == self.tokens.len()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Twin {
     proven: Vec<Lane>,
@@ -86,43 +92,47 @@ impl Twin {
             return;
         };
         let Stored { hashes, tokens, .. } = stored.clone();
-        let prefix = match stored.parent {
-            None => Some(Vec::new()),
-            Some(parent) => self.prefix(lane, parent).or_else(|| {
-                let is_paired = hashes.len() * SIZE == tokens.len();
-                let (first, _) = self.held.get(&(lane, hashes[0])).filter(|_| is_paired)?;
-                Some(first[..first.len() - SIZE].to_vec())
-            }),
-        };
-        let Some(prefix) = prefix else {
-            let parent = stored.parent.expect("a root has a prefix");
+        let Some(parent) = stored.parent else {
             let run = Waiting {
                 lane,
-                parent,
+                parent: EngineHash(0),
                 hashes,
                 tokens,
             };
-            if run.hashes.len() * SIZE == run.tokens.len() {
-                for &hash in &run.hashes {
-                    *self.waiting_references.entry((lane, hash)).or_default() += 1;
-                }
-            }
-            return self.waiting.push(run);
+            return self.put_and_heal(&run, Vec::new());
         };
-        let once = vec![1; hashes.len()];
-        let parent = EngineHash(0);
-        self.put(
-            &Waiting {
-                lane,
-                parent,
-                hashes,
-                tokens,
-            },
-            prefix,
-            &once,
-        );
+        let run = Waiting {
+            lane,
+            parent,
+            hashes,
+            tokens,
+        };
+        if let Some(prefix) = self.before(&run) {
+            return self.put_and_heal(&run, prefix);
+        }
+        if run.is_paired() {
+            for &hash in &run.hashes {
+                *self.waiting_references.entry((lane, hash)).or_default() += 1;
+            }
+        }
+        self.waiting.push(run);
+    }
+
+    fn put_and_heal(&mut self, run: &Waiting, prefix: Prefix) {
+        self.put(run, prefix, &vec![1; run.hashes.len()]);
         let removed = self.heal();
         self.forget_all(&removed);
+    }
+
+    /// What the blocks of a run follow, by its parent or else by its first block.
+    fn before(&self, run: &Waiting) -> Option<Prefix> {
+        self.prefix(run.lane, run.parent).or_else(|| {
+            let (first, _) = self
+                .held
+                .get(&(run.lane, run.hashes[0]))
+                .filter(|_| run.is_paired())?;
+            Some(first[..first.len() - SIZE].to_vec())
+        })
     }
 
     fn put(&mut self, run: &Waiting, mut prefix: Prefix, references: &[u32]) {
@@ -137,7 +147,7 @@ impl Twin {
             prefix.extend(block);
             prefixes.push(prefix.clone());
         }
-        if hashes.len() * SIZE == tokens.len() {
+        if run.is_paired() {
             for ((&hash, prefix), more) in hashes.iter().zip(prefixes).zip(references) {
                 self.held.entry((*lane, hash)).or_insert((prefix, 0)).1 += more;
             }
@@ -151,10 +161,11 @@ impl Twin {
         while let Some(at) = self
             .waiting
             .iter()
-            .position(|run| self.prefix(run.lane, run.parent).is_some())
+            .position(|run| self.before(run).is_some())
         {
+            let prefix = self.before(&self.waiting[at]).expect("just found");
             let run = self.waiting.remove(at);
-            let prefix = self.prefix(run.lane, run.parent).expect("just found");
+
             let references: Vec<u32> = run
                 .hashes
                 .iter()
@@ -213,8 +224,7 @@ impl Twin {
                     *references = references.saturating_sub(1);
                 }
                 self.waiting.retain(|run| {
-                    let is_paired = run.hashes.len() * SIZE == run.tokens.len();
-                    run.lane != lane || is_paired || !run.hashes.contains(&hash)
+                    run.lane != lane || run.is_paired() || !run.hashes.contains(&hash)
                 });
             }
         }
@@ -448,6 +458,8 @@ fn found(view: &View, names: &[OwnHash], source: SourceId) -> (usize, usize) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn it_finds_what_its_twin_finds((shared, batches) in any_batches()) {
         let view = View::default();
