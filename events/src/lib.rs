@@ -5,4 +5,5 @@
 //! ```
 
 pub mod event;
+pub mod view;
 pub mod wire;

@@ -1,0 +1,254 @@
+//! What every engine's cache holds, by content.
+//!
+//! ```text
+//! events -> Source: which of them count, engine hash -> place, per (medium, group)
+//!        -> Index:  own hash -> place -> who holds it
+//! prompt -> chain of own hashes -> Index -> how much each source holds from the start
+//! ```
+//!
+//! Each source has one writer at a time; sources are written side by side. Readers take one
+//! shard of the index for the microseconds that a look-up lasts.
+
+mod counts;
+mod hash;
+mod index;
+mod lane;
+mod lanes;
+mod loose;
+mod matches;
+mod node;
+mod orphans;
+mod run;
+mod source;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+pub use self::counts::{Counts, Outcome};
+pub use self::hash::{Item, Namespace, OwnHash, Prompt, Shape, chain};
+use self::index::Index;
+use self::lanes::Lanes;
+use self::source::{Around, Source};
+use crate::event::Event;
+
+/// Sources at once.
+pub const SOURCES_MAX: usize = 4096;
+/// Blocks that one source may hold, over all media and groups.
+pub const BLOCKS_MAX: usize = 16_000_000;
+/// Blocks of one source that wait for their parent.
+pub const ORPHAN_BLOCKS_MAX: usize = 4096;
+/// Blocks of one source that are indexed without a hash of their own.
+pub const LOOSE_BLOCKS_MAX: usize = 65_536;
+/// Groups of one source that are known to hold no prefixes.
+pub const GROUPS_MAX: usize = 64;
+/// Shapes that a prompt is hashed in.
+pub const SHAPES_MAX: usize = 4;
+/// Tokens beyond a block that its hash may cover.
+pub const LOOKAHEAD_TOKENS_MAX: usize = 64;
+
+/// A (worker, rank) whose events are followed. It is never given to a second one.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceId {
+    number: u16,
+    generation: u16,
+}
+
+/// What an event did to the blocks on a source's device: to end leases, and to confirm donors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The block is there now, and was not.
+    Stored(OwnHash),
+    /// A copy was removed. Whoever relies on the block can do so no longer, even where it is
+    /// not gone: which copy is left, nobody says.
+    Removed { own: OwnHash, is_gone: bool },
+    /// Everything went.
+    Cleared,
+}
+
+/// How much of a prompt a source holds, from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    pub source: SourceId,
+    pub shape: Shape,
+    /// Blocks from the start that are all on the device.
+    pub device_blocks: u32,
+    /// Blocks that follow those and are each on the device or on a lower tier.
+    pub lower_blocks: u32,
+}
+
+type SharedSource = Arc<Mutex<Source>>;
+
+#[derive(Debug)]
+pub struct View {
+    index: Index,
+    lanes: Lanes,
+    generations: Box<[AtomicU16]>,
+    sources: RwLock<Vec<Option<SharedSource>>>,
+    /// How many lanes have a shape.
+    shapes: RwLock<BTreeMap<Namespace, BTreeMap<Shape, usize>>>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            index: Index::new(),
+            lanes: Lanes::new(SOURCES_MAX),
+            generations: (0..SOURCES_MAX).map(|_| AtomicU16::new(0)).collect(),
+            sources: RwLock::default(),
+            shapes: RwLock::default(),
+        }
+    }
+}
+
+impl View {
+    /// Begins to follow a source, whose cache is empty. Nothing when there are [`SOURCES_MAX`].
+    #[must_use]
+    pub fn add(&self, namespace: Namespace) -> Option<SourceId> {
+        let mut sources = self.sources.write();
+        let number = match sources.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if sources.len() < SOURCES_MAX => {
+                sources.push(None);
+                sources.len() - 1
+            }
+            None => return None,
+        };
+        let small = u16::try_from(number).expect("fewer than SOURCES_MAX");
+        sources[number] = Some(Arc::new(Mutex::new(Source::new(small, namespace))));
+        Some(self.id(small))
+    }
+
+    /// Applies the events of one batch. Nothing when the source was removed: late events of a
+    /// worker that is gone change nothing. What became of the device's blocks is added to
+    /// `changes`, in order.
+    pub fn apply(
+        &self,
+        source: SourceId,
+        events: &[Event<'_>],
+        changes: &mut Vec<Change>,
+    ) -> Option<Counts> {
+        self.write(source, changes, |source, around| {
+            source.apply(events, around);
+        })
+    }
+
+    /// Empties a source whose engine began anew or whose events are not to be trusted.
+    pub fn reset(&self, source: SourceId, changes: &mut Vec<Change>) -> Option<Counts> {
+        self.write(source, changes, Source::reset)
+    }
+
+    /// Forgets a source.
+    pub fn remove(&self, source: SourceId, changes: &mut Vec<Change>) -> Option<Counts> {
+        let counts = self.write(source, changes, |source, around| {
+            source.reset(around);
+            source.is_removed = true;
+        })?;
+        let number = usize::from(source.number);
+        let mut sources = self.sources.write();
+        self.generations[number].fetch_add(1, Ordering::Relaxed);
+        sources[number] = None;
+        Some(counts)
+    }
+
+    /// Blocks that a source holds, over all media and groups.
+    #[must_use]
+    pub fn blocks(&self, source: SourceId) -> usize {
+        self.source(source)
+            .map_or(0, |source| source.lock().blocks())
+    }
+
+    /// The shapes that the blocks of a namespace have, at most [`SHAPES_MAX`], those of most
+    /// sources first.
+    #[must_use]
+    pub fn shapes(&self, namespace: Namespace) -> Vec<Shape> {
+        let shapes = self.shapes.read();
+        let mut shapes: Vec<(usize, Shape)> = shapes
+            .get(&namespace)
+            .into_iter()
+            .flatten()
+            .map(|(&shape, &lanes)| (lanes, shape))
+            .collect();
+        shapes.sort_unstable_by(|one, other| other.cmp(one));
+        shapes
+            .into_iter()
+            .take(SHAPES_MAX)
+            .map(|(_, shape)| shape)
+            .collect()
+    }
+
+    /// How much of a chain (see [`chain`]) of this shape each source holds, in the order of the
+    /// sources; those that hold nothing of it are left out.
+    #[must_use]
+    pub fn matches(&self, shape: Shape, chain: &[OwnHash]) -> Vec<Match> {
+        matches::reach(&self.index, &self.lanes, chain)
+            .into_iter()
+            .map(|reach| Match {
+                source: self.id(reach.source),
+                shape,
+                device_blocks: reach.device,
+                lower_blocks: reach.any - reach.device,
+            })
+            .collect()
+    }
+
+    fn write(
+        &self,
+        id: SourceId,
+        changes: &mut Vec<Change>,
+        act: impl FnOnce(&mut Source, &mut Around<'_>),
+    ) -> Option<Counts> {
+        let source = self.source(id)?;
+        let mut source = source.lock();
+        if source.is_removed {
+            return None;
+        }
+        let mut around = Around {
+            index: &self.index,
+            lanes: &self.lanes,
+            changes,
+            counts: Counts::default(),
+        };
+        act(&mut source, &mut around);
+        let counts = around.counts;
+        self.announce(&mut source);
+        Some(counts)
+    }
+
+    fn announce(&self, source: &mut Source) {
+        if source.shapes().eq(source.announced.iter().copied()) {
+            return;
+        }
+        let mut shapes = self.shapes.write();
+        let of = shapes.entry(source.namespace).or_default();
+        for shape in source.shapes() {
+            *of.entry(shape).or_default() += 1;
+        }
+        for shape in &source.announced {
+            if let Some(lanes) = of.get_mut(shape) {
+                *lanes -= 1;
+            }
+        }
+        of.retain(|_, lanes| *lanes > 0);
+        if of.is_empty() {
+            shapes.remove(&source.namespace);
+        }
+        source.announced = source.shapes().collect();
+    }
+
+    fn source(&self, id: SourceId) -> Option<SharedSource> {
+        let sources = self.sources.read();
+        let source = sources.get(usize::from(id.number))?.as_ref()?;
+        (self.id(id.number) == id).then(|| Arc::clone(source))
+    }
+
+    fn id(&self, number: u16) -> SourceId {
+        let generation = self.generations[usize::from(number)].load(Ordering::Relaxed);
+        SourceId { number, generation }
+    }
+}

@@ -1,0 +1,164 @@
+//! Blocks whose parent is not known: held back for a while, in case it comes.
+//!
+//! A block's content needs no parent, so a run waits as two words a block, its tokens gone.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::ORPHAN_BLOCKS_MAX;
+use crate::event::EngineHash;
+
+/// Consecutive blocks that go on from `parent`.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) lane: usize,
+    pub(super) parent: EngineHash,
+    pub(super) hashes: Vec<EngineHash>,
+    pub(super) contents: Vec<u64>,
+}
+
+/// The oldest leave first.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    runs: BTreeMap<u64, Run>,
+    next: u64,
+    waiting_for: HashMap<EngineHash, Vec<u64>>,
+    /// How often each block was stored and not removed while it waited.
+    references: HashMap<(usize, EngineHash), u16>,
+    blocks: usize,
+}
+
+impl Orphans {
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// How many blocks were given up to make room.
+    pub(super) fn hold(&mut self, run: Run) -> usize {
+        if run.size() > ORPHAN_BLOCKS_MAX {
+            return run.size();
+        }
+        if run.is_paired() {
+            for &hash in &run.hashes {
+                let references = self.references.entry((run.lane, hash)).or_default();
+                *references = references.saturating_add(1);
+            }
+            let siblings = self.waiting_for.get(&run.parent).into_iter().flatten();
+            let mut waiting = siblings.filter_map(|sibling| self.runs.get(sibling));
+            if waiting.any(|other| other.lane == run.lane && other.hashes == run.hashes) {
+                return 0;
+            }
+        }
+        self.blocks += run.size();
+        for hash in run.waits_for() {
+            self.waiting_for.entry(hash).or_default().push(self.next);
+        }
+        self.runs.insert(self.next, run);
+        self.next += 1;
+        let mut dropped = 0;
+        while self.blocks > ORPHAN_BLOCKS_MAX {
+            let Some((&oldest, _)) = self.runs.first_key_value() else {
+                break;
+            };
+            dropped += self.let_go(oldest).map_or(0, |(run, _)| run.size());
+        }
+        dropped
+    }
+
+    /// A removal of a block that waits. False when none does. Blocks that do not pair with their
+    /// hashes go with the first of them.
+    pub(super) fn remove(&mut self, lane: usize, hash: EngineHash) -> bool {
+        let ends = |run: &Run| run.lane == lane && !run.is_paired() && run.hashes.contains(&hash);
+        let ended: Vec<u64> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| ends(run))
+            .map(|(&number, _)| number)
+            .collect();
+        for &number in &ended {
+            self.let_go(number);
+        }
+        match self.references.get_mut(&(lane, hash)) {
+            Some(references) if *references > 0 => {
+                *references -= 1;
+                true
+            }
+            Some(_) | None => !ended.is_empty(),
+        }
+    }
+
+    pub(super) fn has(&self, lane: usize, hash: EngineHash) -> bool {
+        self.references.contains_key(&(lane, hash))
+            || self
+                .runs
+                .values()
+                .any(|run| run.lane == lane && !run.is_paired() && run.hashes.contains(&hash))
+    }
+
+    /// The runs that waited for a hash and can be placed now, each with how often its blocks are
+    /// still stored.
+    pub(super) fn take(
+        &mut self,
+        hash: EngineHash,
+        can_be_placed: impl Fn(&Run) -> bool,
+    ) -> Vec<(Run, Vec<u16>)> {
+        let mut numbers = self.waiting_for.get(&hash).cloned().unwrap_or_default();
+        numbers.retain(|number| self.runs.get(number).is_some_and(&can_be_placed));
+        numbers
+            .into_iter()
+            .filter_map(|number| self.let_go(number))
+            .collect()
+    }
+
+    /// Drops everything, or one lane's. How many blocks those were.
+    pub(super) fn clear(&mut self, only: Option<usize>) -> usize {
+        let before = self.blocks;
+        let is_meant = |run: &Run| only.is_none_or(|lane| lane == run.lane);
+        let meant: Vec<u64> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| is_meant(run))
+            .map(|(&number, _)| number)
+            .collect();
+        for number in meant {
+            self.let_go(number);
+        }
+        before - self.blocks
+    }
+
+    fn let_go(&mut self, number: u64) -> Option<(Run, Vec<u16>)> {
+        let run = self.runs.remove(&number)?;
+        self.blocks -= run.size();
+        for hash in run.waits_for() {
+            if let Some(numbers) = self.waiting_for.get_mut(&hash) {
+                numbers.retain(|&other| other != number);
+                if numbers.is_empty() {
+                    self.waiting_for.remove(&hash);
+                }
+            }
+        }
+        let references = if run.is_paired() {
+            let stored = |&hash| self.references.remove(&(run.lane, hash)).unwrap_or(0);
+            run.hashes.iter().map(stored).collect()
+        } else {
+            Vec::new()
+        };
+        Some((run, references))
+    }
+}
+
+impl Run {
+    /// One hash for each block.
+    pub(super) fn is_paired(&self) -> bool {
+        self.hashes.len() == self.contents.len()
+    }
+
+    /// Its parent, or its own first block: that is enough to know what follows.
+    fn waits_for(&self) -> impl Iterator<Item = EngineHash> + use<> {
+        let first = self.hashes.first().filter(|_| self.is_paired());
+        [Some(self.parent), first.copied()].into_iter().flatten()
+    }
+
+    fn size(&self) -> usize {
+        self.hashes.len().max(self.contents.len())
+    }
+}

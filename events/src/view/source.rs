@@ -1,0 +1,539 @@
+//! One source's side of the view: which of its events count, and what they do to the index.
+
+use super::hash::{Namespace, Shape};
+use super::index::{Index, Place, Put, Start};
+use super::lane::{Forgotten, Lane, Learned};
+use super::lanes::{LANES_MAX, Lanes, Role, seat};
+use super::loose::Loose;
+use super::node::Seat;
+use super::orphans::{Orphans, Run};
+use super::run::{self, Refused, Stretch};
+use super::{BLOCKS_MAX, Change, Counts, GROUPS_MAX, Outcome};
+use crate::event::{EngineHash, Event, Kind, Medium, Removed, Stored};
+
+#[derive(Debug)]
+pub(super) struct Source {
+    number: u16,
+    pub(super) namespace: Namespace,
+    lanes: Vec<Lane>,
+    /// Groups that announced blocks that are no prefixes.
+    others: Vec<Option<u32>>,
+    orphans: Orphans,
+    loose: Loose,
+    puts: Vec<Put>,
+    /// Set for ever: whoever still has a hold of it changes nothing.
+    pub(super) is_removed: bool,
+    /// The shapes of its lanes that readers were told of.
+    pub(super) announced: Vec<Shape>,
+}
+
+/// What a source works on while events are applied.
+#[derive(Debug)]
+pub(super) struct Around<'a> {
+    pub(super) index: &'a Index,
+    pub(super) lanes: &'a Lanes,
+    pub(super) changes: &'a mut Vec<Change>,
+    pub(super) counts: Counts,
+}
+
+impl Source {
+    pub(super) fn new(number: u16, namespace: Namespace) -> Self {
+        Self {
+            number,
+            namespace,
+            lanes: Vec::new(),
+            others: Vec::new(),
+            orphans: Orphans::default(),
+            loose: Loose::default(),
+            puts: Vec::new(),
+            is_removed: false,
+            announced: Vec::new(),
+        }
+    }
+
+    /// Clears stand where the engine put them: it sends one together with what it stored after
+    /// it. Between two clears the order says nothing: all that is stored goes first, so that a
+    /// removal finds its block, and what is left is never more than the engine has.
+    pub(super) fn apply(&mut self, events: &[Event<'_>], around: &mut Around<'_>) {
+        for (number, settled) in events.split(|event| *event == Event::Cleared).enumerate() {
+            if number > 0 {
+                around.counts.one(Outcome::Cleared);
+                self.clear(around);
+            }
+            for event in settled {
+                if let Event::Stored(stored) = event
+                    && !run::is_bare(stored)
+                {
+                    self.store(stored, around);
+                }
+            }
+            for event in settled {
+                if let Event::Stored(stored) = event
+                    && run::is_bare(stored)
+                {
+                    self.store_bare(stored, around);
+                }
+            }
+            for event in settled {
+                if let Event::Removed(removed) = event {
+                    self.remove(removed, around);
+                }
+            }
+        }
+    }
+
+    /// Everything goes; groups stay known.
+    pub(super) fn clear(&mut self, around: &mut Around<'_>) {
+        // Hidden first: a reader sees all of it or nothing.
+        for lane in 0..self.lanes.len() {
+            around.lanes.set(self.seat(lane), Role::Hidden);
+        }
+        for lane in 0..self.lanes.len() {
+            self.empty_lane(lane, around.index, |_| {});
+        }
+        around
+            .counts
+            .add(Outcome::OrphanDropped, self.orphans.clear(None));
+        around.changes.push(Change::Cleared);
+        self.publish(around.lanes);
+    }
+
+    /// Everything goes, and what was learned about groups too: the engine began anew.
+    pub(super) fn reset(&mut self, around: &mut Around<'_>) {
+        self.clear(around);
+        for lane in 0..self.lanes.len() {
+            around.lanes.set(self.seat(lane), Role::Hidden);
+        }
+        let announced = std::mem::take(&mut self.announced);
+        *self = Self {
+            announced,
+            ..Self::new(self.number, self.namespace)
+        };
+    }
+
+    /// Blocks held by name, over all lanes.
+    pub(super) fn blocks(&self) -> usize {
+        self.lanes.iter().map(Lane::len).sum()
+    }
+
+    /// The shape of each lane.
+    pub(super) fn shapes(&self) -> impl Iterator<Item = Shape> + '_ {
+        self.lanes.iter().map(|lane| lane.shape)
+    }
+
+    fn store(&mut self, stored: &Stored<'_>, around: &mut Around<'_>) {
+        match stored.kind {
+            Kind::Absent | Kind::Attention => {}
+            Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
+            Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
+        }
+        let stretch = match run::read(stored) {
+            Ok(stretch) => stretch,
+            Err(Refused(outcome)) => return around.counts.one(outcome),
+        };
+        let lane = match self.lane_for(stored, stretch.shape, around) {
+            Ok(lane) => lane,
+            Err(outcome) => return around.counts.one(outcome),
+        };
+        if !stretch.is_paired {
+            around.counts.one(Outcome::Mismatch);
+            if stretch.contents.is_empty() {
+                return;
+            }
+        }
+        let mut learned = Vec::new();
+        self.place(lane, stored, stretch, (&mut learned, around));
+        self.heal(learned, around);
+    }
+
+    fn place(
+        &mut self,
+        lane: usize,
+        stored: &Stored<'_>,
+        stretch: Stretch,
+        (learned, around): (&mut Vec<EngineHash>, &mut Around<'_>),
+    ) {
+        let Stretch {
+            contents,
+            shape,
+            is_paired,
+        } = stretch;
+        let Some(parent) = stored.parent else {
+            let start = Start::Root(run::root_of(self.namespace, shape, stored));
+            return self.put(lane, start, (&stored.hashes, &contents), (learned, around));
+        };
+        let run = Run {
+            lane,
+            parent,
+            hashes: stored.hashes.clone(),
+            contents,
+        };
+        if let Some((start, known)) = self.start_of(&run) {
+            for &hash in &run.hashes[..known] {
+                self.lanes[lane].again(hash);
+                around.counts.one(Outcome::Referenced);
+            }
+            let rest = (&run.hashes[known..], &run.contents[known..]);
+            return self.put(lane, start, rest, (learned, around));
+        }
+        around.counts.add(Outcome::OrphanHeld, run.contents.len());
+        around
+            .counts
+            .add(Outcome::OrphanDropped, self.orphans.hold(run));
+    }
+
+    /// Puts blocks into the index and learns their names; those new to the lane go to `learned`.
+    fn put(
+        &mut self,
+        lane: usize,
+        start: Start,
+        (hashes, contents): (&[EngineHash], &[u64]),
+        (learned, around): (&mut Vec<EngineHash>, &mut Around<'_>),
+    ) {
+        let is_paired = hashes.len() == contents.len();
+        let room = BLOCKS_MAX.saturating_sub(self.blocks());
+        let contents = if is_paired {
+            &contents[..contents.len().min(room)]
+        } else if self.loose.has_room(contents.len().max(hashes.len())) {
+            contents
+        } else {
+            &[]
+        };
+        let mut puts = std::mem::take(&mut self.puts);
+        around
+            .index
+            .put(self.seat(lane), start, contents, &mut puts);
+        if is_paired {
+            around.counts.add(Outcome::Full, hashes.len() - puts.len());
+            for (&hash, &put) in hashes.iter().zip(&puts) {
+                self.learn(lane, hash, put, around);
+            }
+            if !self.orphans.is_empty() {
+                learned.extend(&hashes[..puts.len()]);
+            }
+        } else {
+            around.counts.add(Outcome::Loose, puts.len());
+            for &put in &puts {
+                self.lanes[lane].share(put);
+                if put.is_new && self.lanes[lane].medium == Medium::Device {
+                    around.changes.push(Change::Stored(put.own));
+                }
+            }
+            if !puts.is_empty() {
+                self.loose
+                    .add(lane, hashes, puts.iter().map(|put| put.place).collect());
+            }
+        }
+        self.puts = puts;
+    }
+
+    fn learn(&mut self, lane: usize, hash: EngineHash, put: Put, around: &mut Around<'_>) {
+        let is_device = self.lanes[lane].medium == Medium::Device;
+        match self.lanes[lane].learn(hash, put) {
+            Learned::New => around.counts.one(Outcome::Stored),
+            Learned::Again => around.counts.one(Outcome::Referenced),
+            Learned::Moved(old) => {
+                around.counts.one(Outcome::Conflict);
+                if let Some(old) = old {
+                    self.release(lane, old, around);
+                }
+            }
+        }
+        if put.is_new && is_device {
+            around.changes.push(Change::Stored(put.own));
+        }
+    }
+
+    /// Gives the blocks that waited for any of these to the index, and those that waited for them.
+    /// Those that were removed meanwhile go last: others may wait for them.
+    fn heal(&mut self, mut learned: Vec<EngineHash>, around: &mut Around<'_>) {
+        let mut removed = Vec::new();
+        while let Some(hash) = learned.pop() {
+            let mut orphans = std::mem::take(&mut self.orphans);
+            let runs = orphans.take(hash, |run| self.start_of(run).is_some());
+            self.orphans = orphans;
+            for (run, references) in runs {
+                let Some((start, known)) = self.start_of(&run) else {
+                    continue;
+                };
+                let Run {
+                    lane,
+                    hashes,
+                    contents,
+                    ..
+                } = run;
+                around.counts.add(Outcome::OrphanHealed, contents.len());
+                let rest = (&hashes[known..], &contents[known..]);
+                self.put(lane, start, rest, (&mut learned, around));
+                for (at, (&hash, references)) in hashes.iter().zip(references).enumerate() {
+                    let counted = u16::from(at >= known);
+                    for _ in counted..references {
+                        self.lanes[lane].again(hash);
+                    }
+                    if references < counted {
+                        removed.push((lane, hash));
+                    }
+                }
+            }
+        }
+        for (lane, hash) in removed {
+            self.forget(lane, hash, around);
+        }
+    }
+
+    /// What a run goes on from, and how many of its blocks lie before that: without its parent, a
+    /// block that is known is still the block that it was.
+    fn start_of(&self, run: &Run) -> Option<(Start, usize)> {
+        if let Some(parent) = self.find(run.lane, run.parent) {
+            return Some((Start::After(parent), 0));
+        }
+        let first = run.hashes.first().filter(|_| run.is_paired())?;
+        Some((Start::After(self.lanes[run.lane].place(*first)?), 1))
+    }
+
+    /// Blocks of a lower tier that are named by hash alone.
+    fn store_bare(&mut self, stored: &Stored<'_>, around: &mut Around<'_>) {
+        match stored.kind {
+            Kind::Absent | Kind::Attention => {}
+            Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
+            Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
+        }
+        for &hash in &stored.hashes {
+            let known = self
+                .lanes
+                .iter()
+                .find_map(|lane| Some((lane.place(hash)?, lane.shape)));
+            let Some((place, shape)) = known else {
+                around.counts.one(Outcome::BareUnknown);
+                continue;
+            };
+            let lane = match self.lane_for(stored, shape, around) {
+                Ok(lane) => lane,
+                Err(outcome) => {
+                    around.counts.one(outcome);
+                    continue;
+                }
+            };
+            around.counts.one(Outcome::Bare);
+            let is_new = around.index.hold(self.seat(lane), place);
+            let own = around.index.own(place);
+            self.learn(lane, hash, Put { place, own, is_new }, around);
+        }
+    }
+
+    fn remove(&mut self, removed: &Removed, around: &mut Around<'_>) {
+        for &hash in &removed.hashes {
+            let mut is_known = false;
+            let lanes = self.lanes_of(removed, hash);
+            for lane in (0..self.lanes.len()).filter(|lane| lanes & 1 << lane != 0) {
+                is_known = true;
+                for set in self.loose.take(lane, hash) {
+                    self.end_loose(lane, set.places, around);
+                }
+                if self.lanes[lane].place(hash).is_some() {
+                    self.forget(lane, hash, around);
+                } else if self.orphans.remove(lane, hash) {
+                    around.counts.one(Outcome::Unreferenced);
+                }
+            }
+            if !is_known {
+                around.counts.one(match self.is_other(removed.group) {
+                    true => Outcome::RemovedOther,
+                    false => Outcome::RemovedUnknown,
+                });
+            }
+        }
+    }
+
+    /// The lanes that a removal ends a block in, as bits. It never reaches a lane that another
+    /// group announced; where one of the two names no group, it is taken to be meant.
+    fn lanes_of(&self, removed: &Removed, hash: EngineHash) -> u16 {
+        let holding = |group: Option<Option<u32>>| {
+            let is_meant = |&(_, lane): &(usize, &Lane)| {
+                lane.medium == removed.medium && group.is_none_or(|group| group == lane.group)
+            };
+            let lanes = self.lanes.iter().enumerate().filter(is_meant);
+            lanes
+                .filter(|&(number, _)| self.holds(number, hash))
+                .fold(0, |all, (number, _)| all | 1 << number)
+        };
+        let same = holding(Some(removed.group));
+        if same != 0 || self.is_other(removed.group) {
+            return same;
+        }
+        if removed.group.is_some() {
+            holding(Some(None))
+        } else {
+            holding(None)
+        }
+    }
+
+    fn holds(&self, lane: usize, hash: EngineHash) -> bool {
+        self.lanes[lane].place(hash).is_some()
+            || self.loose.has(lane, hash)
+            || self.orphans.has(lane, hash)
+    }
+
+    /// A group that announced blocks, and none that are prefixes.
+    fn is_other(&self, group: Option<u32>) -> bool {
+        self.others.contains(&group) && self.lanes.iter().all(|lane| lane.group != group)
+    }
+
+    fn forget(&mut self, lane: usize, hash: EngineHash, around: &mut Around<'_>) {
+        match self.lanes[lane].forget(hash) {
+            None => {}
+            Some(Forgotten::Kept(place)) => {
+                around.counts.one(Outcome::Unreferenced);
+                if self.lanes[lane].medium == Medium::Device {
+                    let own = around.index.own(place);
+                    around.changes.push(Change::Removed {
+                        own,
+                        is_gone: false,
+                    });
+                }
+            }
+            Some(Forgotten::Gone(place)) => {
+                around.counts.one(Outcome::Removed);
+                self.release(lane, place, around);
+            }
+        }
+    }
+
+    fn release(&mut self, lane: usize, place: Place, around: &mut Around<'_>) {
+        let own = around.index.release(self.seat(lane), place);
+        if self.lanes[lane].medium == Medium::Device {
+            around.changes.push(Change::Removed { own, is_gone: true });
+        }
+    }
+
+    fn end_loose(&mut self, lane: usize, places: Vec<Place>, around: &mut Around<'_>) {
+        for place in places {
+            if self.lanes[lane].unshare(place) {
+                around.counts.one(Outcome::Removed);
+                self.release(lane, place, around);
+            }
+        }
+    }
+
+    /// Where the parent of blocks in a lane lies: in that lane, or another one of their shape.
+    fn find(&self, lane: usize, hash: EngineHash) -> Option<Place> {
+        let own = &self.lanes[lane];
+        own.place(hash).or_else(|| {
+            self.lanes
+                .iter()
+                .filter(|lane| lane.shape == own.shape)
+                .find_map(|lane| lane.place(hash))
+        })
+    }
+
+    fn ignore(&mut self, group: Option<u32>, outcome: Outcome, around: &mut Around<'_>) {
+        around.counts.one(outcome);
+        if !self.others.contains(&group) && self.others.len() < GROUPS_MAX {
+            self.others.push(group);
+        }
+    }
+
+    /// The lane of an event. A group has one shape, the largest it has shown: the last page of a
+    /// chain may be shorter, and may be what comes first.
+    fn lane_for(
+        &mut self,
+        stored: &Stored<'_>,
+        shape: Shape,
+        around: &mut Around<'_>,
+    ) -> Result<usize, Outcome> {
+        let is_same_group = |lane: &&Lane| lane.group == stored.group;
+        if self
+            .lanes
+            .iter()
+            .filter(is_same_group)
+            .any(|lane| lane.shape > shape)
+        {
+            return Err(Outcome::ShortPage);
+        }
+        let is_proof = stored.kind == Kind::Attention;
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].group == stored.group && self.lanes[lane].shape < shape {
+                self.reshape(lane, shape, around);
+            }
+        }
+        let is_it = |lane: &Lane| lane.group == stored.group && lane.medium == stored.medium;
+        let lane = match self.lanes.iter().position(is_it) {
+            Some(lane) if self.lanes[lane].is_proven || !is_proof => return Ok(lane),
+            Some(lane) => lane,
+            None if self.lanes.len() == LANES_MAX => return Err(Outcome::Full),
+            None => {
+                self.lanes
+                    .push(Lane::new(stored.medium, stored.group, shape));
+                self.lanes.len() - 1
+            }
+        };
+        self.lanes[lane].is_proven |= is_proof;
+        self.publish(around.lanes);
+        Ok(lane)
+    }
+
+    fn reshape(&mut self, lane: usize, shape: Shape, around: &mut Around<'_>) {
+        let is_device = self.lanes[lane].medium == Medium::Device;
+        around.lanes.set(self.seat(lane), Role::Hidden);
+        let changes = &mut *around.changes;
+        self.empty_lane(lane, around.index, |own| {
+            if is_device {
+                changes.push(Change::Removed { own, is_gone: true });
+            }
+        });
+        around
+            .counts
+            .add(Outcome::OrphanDropped, self.orphans.clear(Some(lane)));
+        self.lanes[lane].shape = shape;
+        self.publish(around.lanes);
+    }
+
+    fn empty_lane(&mut self, lane: usize, index: &Index, mut gone: impl FnMut(super::OwnHash)) {
+        let seat = self.seat(lane);
+        let mut places = self.lanes[lane].drain();
+        places.extend(
+            self.loose
+                .take_lane(lane)
+                .into_iter()
+                .flat_map(|set| set.places),
+        );
+        for place in places {
+            if self.lanes[lane].unshare(place) {
+                gone(index.release(seat, place));
+            }
+        }
+    }
+
+    /// Tells readers how each lane counts.
+    fn publish(&self, lanes: &Lanes) {
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let peers = self.peers(lane);
+            let role = match (lane.medium, lane.group) {
+                (Medium::Host | Medium::Disk, _) => Role::Lower,
+                (Medium::Device, None) => Role::Device,
+                (Medium::Device, Some(_)) if peers == 0 => Role::Device,
+                (Medium::Device, Some(_)) if lane.is_proven => Role::Peer(peers),
+                (Medium::Device, Some(_)) => Role::Hidden,
+            };
+            lanes.set(self.seat(number), role);
+        }
+    }
+
+    /// The groups that are known to be attention and cut tokens as this lane does, as bits.
+    fn peers(&self, of: &Lane) -> u16 {
+        let is_peer = |lane: &Lane| {
+            lane.is_proven
+                && lane.group.is_some()
+                && lane.medium == Medium::Device
+                && lane.shape == of.shape
+        };
+        let lanes = self.lanes.iter().enumerate();
+        lanes
+            .filter(|(_, lane)| is_peer(lane))
+            .fold(0, |all, (number, _)| all | 1 << number)
+    }
+
+    fn seat(&self, lane: usize) -> Seat {
+        seat(self.number, lane)
+    }
+}
