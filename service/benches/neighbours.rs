@@ -45,7 +45,7 @@ fn main() -> Bench {
     let (donors, queries) = (number(0, 10_000)?, number(1, 500)?);
     let pool = Pool::new(donors, arguments.get(2).map(String::as_str))?;
     let replaced = number(3, 0)?;
-    let exact_max = number(4, Thresholds::default().exact_max)?;
+    let exact_max = number(4, Thresholds::of(SKETCH_DIMENSIONS).exact_max)?;
 
     let mut world = World::new(Thresholds {
         exact_max,
@@ -108,7 +108,8 @@ impl World {
     }
 
     fn measure(&self, name: &str, pool: &Pool, queries: usize, before: usize) -> Bench {
-        let resident = resident_bytes().saturating_sub(before + self.rows.capacity());
+        let own = self.rows.len() + self.seeds.len() * size_of::<u64>();
+        let resident = resident_bytes().saturating_sub(before + own);
         writeln!(
             std::io::stdout(),
             "{name} {} | bytes a vector {:.0}, resident {:.0}",
