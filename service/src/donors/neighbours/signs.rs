@@ -52,8 +52,8 @@ impl Signs {
     }
 
     /// The places, in ascending order, of about as many vectors as wanted, whose signs agree best
-    /// with the query's elements; those are not rounded to signs. Few only where the vectors are
-    /// such that a sample does not tell what the best of all reach.
+    /// with the query's elements, which are not rounded to signs themselves. At the least, those
+    /// that are among the best of the sample.
     pub(super) fn best(&self, query: &Vector, wanted: usize) -> Vec<usize> {
         let mut padded = query.bytes().to_vec();
         padded.resize(words(padded.len()) * DOT1_WORD, 0);
