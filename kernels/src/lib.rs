@@ -1,6 +1,7 @@
 //! Kernels over block scores. Each fast version has a scalar twin that is its specification.
 
 pub mod cuda;
+mod dot1;
 mod dot8;
 mod matvec;
 mod pool;
@@ -10,6 +11,7 @@ pub mod score;
 mod scores;
 pub mod screen;
 
+pub use dot1::{DOT1_LANES, DOT1_WORD, Dot1, Dot1Words, dot1_place, dot1_scalar};
 pub use dot8::{DOT8_LENGTH_MAX, Dot8, dot8_scalar};
 pub use matvec::{Element, Matrix, matvec, matvec_scalar};
 pub use pool::{Pooling, pool, pool_scalar};

@@ -16,6 +16,7 @@
 use std::{
     collections::HashSet,
     io::{Read as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 
@@ -44,7 +45,7 @@ fn main() -> Bench {
     let (donors, queries) = (number(0, 10_000)?, number(1, 500)?);
     let pool = Pool::new(donors, arguments.get(2).map(String::as_str))?;
     let replaced = number(3, 0)?;
-    let exact_max = number(4, Thresholds::default().exact_max)?;
+    let exact_max = number(4, Thresholds::of(SKETCH_DIMENSIONS).exact_max)?;
 
     let mut world = World::new(Thresholds {
         exact_max,
@@ -57,7 +58,7 @@ fn main() -> Bench {
         world.fill(&pool, 0..replaced, 1 << 40)?;
         world.measure("replaced", &pool, queries, before)?;
     }
-    Ok(())
+    world.ask_while_adding(&pool, queries)
 }
 
 struct World {
@@ -107,7 +108,8 @@ impl World {
     }
 
     fn measure(&self, name: &str, pool: &Pool, queries: usize, before: usize) -> Bench {
-        let resident = resident_bytes().saturating_sub(before + self.rows.capacity());
+        let own = self.rows.len() + self.seeds.len() * size_of::<u64>();
+        let resident = resident_bytes().saturating_sub(before + own);
         writeln!(
             std::io::stdout(),
             "{name} {} | bytes a vector {:.0}, resident {:.0}",
@@ -152,6 +154,56 @@ impl World {
             percentiles(&mut search_us),
         )?;
         Ok(())
+    }
+
+    /// Latency of a sketch and a search while another thread replaces donors as fast as it can.
+    fn ask_while_adding(&self, pool: &Pool, queries: usize) -> Bench {
+        let prompts: Vec<Vec<u32>> = (0..queries)
+            .map(|query| pool.donor((1 << 50) + query as u64))
+            .collect();
+        let is_over = AtomicBool::new(false);
+        let (mut both_us, added, seconds) = std::thread::scope(|scope| {
+            let adder = scope.spawn(|| self.add_until(&is_over));
+            let begun = Instant::now();
+            let both_us: Vec<f64> = prompts
+                .iter()
+                .cycle()
+                .take(queries * 4)
+                .map(|tokens| {
+                    let start = Instant::now();
+                    let query = sketch(tokens).map(|query| self.neighbours.nearest(&query, 16));
+                    std::hint::black_box(query);
+                    start.elapsed().as_secs_f64() * 1e6
+                })
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            let added = adder.join().unwrap_or(0);
+            (both_us, added, begun.elapsed().as_secs_f64())
+        });
+        writeln!(
+            std::io::stdout(),
+            "while adding {:.0}/s | sketch and search us {}",
+            added as f64 / seconds,
+            percentiles(&mut both_us),
+        )?;
+        Ok(())
+    }
+
+    /// Puts the sketches of donors into the slots of others; how many.
+    fn add_until(&self, is_over: &AtomicBool) -> u64 {
+        let mut random = Random(99);
+        let mut added = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            let from = random.below(self.seeds.len());
+            let row = &self.rows[from * SKETCH_DIMENSIONS..][..SKETCH_DIMENSIONS];
+            let values: Vec<f32> = row.iter().map(|&byte| f32::from(byte)).collect();
+            let Some(vector) = Vector::new(&values) else {
+                continue;
+            };
+            let slot = random.below(self.seeds.len()) as u32;
+            added += u64::from(self.neighbours.update(slot, 1, &[vector]).is_ok());
+        }
+        added
     }
 
     /// The nearest by looking at all sketches.

@@ -213,8 +213,8 @@ pub struct Catalog {
     clock: AtomicU64,
     scratches: Mutex<Vec<Scratch>>,
     /// Wake those who make vectors.
-    pub sketch_bell: Bell,
-    pub embedding_bell: Bell,
+    pub sketch_bell: Bell<NamespaceId>,
+    pub embedding_bell: Bell<NamespaceId>,
 }
 
 impl Catalog {
@@ -324,6 +324,8 @@ impl Catalog {
 
     pub(super) fn remove_shard(&self, id: NamespaceId) {
         self.shards.write().remove(&id);
+        self.sketch_bell.forget(id);
+        self.embedding_bell.forget(id);
     }
 
     /// Starts the clock after what was read from the disk.
@@ -352,7 +354,7 @@ impl Catalog {
             shard.mark(slot, donor);
             (slot, replaced)
         };
-        self.ring();
+        self.ring(shard);
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
@@ -371,14 +373,16 @@ impl Catalog {
             shard.mark(slot, &donor);
             donor
         };
-        self.ring();
+        self.ring(shard);
         self.retire(&donor);
         Some(donor)
     }
 
-    fn ring(&self) {
-        self.sketch_bell.ring();
-        self.embedding_bell.ring();
+    fn ring(&self, shard: &Shard) {
+        self.sketch_bell.ring(shard.id);
+        if !shard.unembedded.lock().is_empty() {
+            self.embedding_bell.ring(shard.id);
+        }
     }
 
     fn retire(&self, donor: &Donor) {

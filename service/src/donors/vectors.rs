@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     catalog::{Catalog, Shard},
+    namespace::NamespaceId,
     neighbours::{
         Neighbours, RefusedVector, Shape, Vector, indexer::Source, pending::SlotSet, sketch::sketch,
     },
@@ -16,10 +17,11 @@ use super::{
 pub struct Sketches(pub Arc<Catalog>);
 
 impl Source for Sketches {
+    type Key = NamespaceId;
     type Shard = Arc<Shard>;
 
-    fn shards(&self) -> Vec<Arc<Shard>> {
-        self.0.shards()
+    fn shard(&self, key: NamespaceId) -> Option<Arc<Shard>> {
+        self.0.shard(key)
     }
 
     fn neighbours<'a>(&self, shard: &'a Arc<Shard>) -> &'a Neighbours {
@@ -60,10 +62,11 @@ pub struct Embeddings {
 }
 
 impl Source for Embeddings {
+    type Key = NamespaceId;
     type Shard = Arc<Shard>;
 
-    fn shards(&self) -> Vec<Arc<Shard>> {
-        self.catalog.shards()
+    fn shard(&self, key: NamespaceId) -> Option<Arc<Shard>> {
+        self.catalog.shard(key)
     }
 
     fn neighbours<'a>(&self, shard: &'a Arc<Shard>) -> &'a Neighbours {
@@ -109,6 +112,18 @@ fn take(marks: &mut SlotSet, from: u32) -> Option<u32> {
 }
 
 impl Catalog {
+    /// Whether a namespace has a sketch, and an embedding, that could be found. Waits for nobody
+    /// but those who add or remove a namespace.
+    #[must_use]
+    pub fn has_vectors(&self, namespace: Option<NamespaceId>) -> (bool, bool) {
+        let shard = namespace.and_then(|id| self.shard(id));
+        shard.map_or((false, false), |shard| {
+            let embeddings = shard.embeddings.get();
+            let has_embedding = embeddings.is_some_and(|kept| !kept.is_empty());
+            (!shard.sketches.is_empty(), has_embedding)
+        })
+    }
+
     /// Donors whose embeddings are to be made or removed.
     #[must_use]
     pub fn embeddings_behind(&self) -> u64 {

@@ -78,7 +78,12 @@ async fn by_sketch(
     mut answer: Arc<Answer>,
     deadline: Deadline,
 ) -> Arc<Answer> {
-    let end = if core.near.by_sketch {
+    let (has_sketch, _) = core.catalog.has_vectors(answer.namespace);
+    let end = if !core.near.by_sketch {
+        VectorSearch::Disabled
+    } else if !has_sketch {
+        VectorSearch::NothingIndexed
+    } else {
         let earlier = Arc::clone(&answer);
         let work = move |core: &Core, lookup: &Lookup| {
             with_finder(core, deadline, |finder| {
@@ -89,8 +94,6 @@ async fn by_sketch(
             Ok(answer) => return answer,
             Err(failure) => failure.as_search(),
         }
-    } else {
-        VectorSearch::Disabled
     };
     Arc::make_mut(&mut answer).sketch_search = end;
     answer
@@ -102,7 +105,8 @@ async fn by_text(
     mut answer: Arc<Answer>,
     deadline: Deadline,
 ) -> Arc<Answer> {
-    let end = match embed(core, lookup, deadline).await {
+    let (_, has_embedding) = core.catalog.has_vectors(answer.namespace);
+    let end = match embed(core, lookup, has_embedding, deadline).await {
         Err(end) => end,
         Ok(vectors) => {
             let earlier = Arc::clone(&answer);
@@ -126,6 +130,7 @@ async fn by_text(
 async fn embed(
     core: &Core,
     lookup: &Lookup,
+    has_embedding: bool,
     deadline: Deadline,
 ) -> Result<Vec<Vector>, VectorSearch> {
     let Some(embedder) = &core.near.embedder else {
@@ -133,6 +138,9 @@ async fn embed(
     };
     if lookup.text.is_empty() {
         return Err(VectorSearch::NoText);
+    }
+    if !has_embedding {
+        return Err(VectorSearch::NothingIndexed);
     }
     let tokens = lookup.tokens.len().max(1) as f64;
     #[expect(clippy::cast_possible_truncation, reason = "a share of a text")]

@@ -1,4 +1,4 @@
-//! A graph over the vectors: what a namespace is searched with once it is large.
+//! A graph over the vectors: what a namespace is searched with once a scan would take too long.
 //!
 //! It is usearch's. What that asks of its caller is kept here by type: what changes the graph
 //! takes it exclusively (so neither growth nor a removal runs beside a search, a free place is

@@ -1,5 +1,7 @@
 //! The thread that brings neighbours up to date behind the acknowledgement of a registration.
 
+use std::{collections::BTreeMap, ops::Bound};
+
 use parking_lot::{Condvar, Mutex};
 
 use super::{Neighbours, RefusedVector, Vector};
@@ -12,9 +14,12 @@ const TURN_SLOTS_MAX: usize = 64;
 /// A slot is marked, under the lock of its shard, by whatever changes it. So a mark is taken off
 /// before the slot is read: a change in between marks it again.
 pub trait Source {
+    /// Tells shards apart.
+    type Key: Copy + Ord;
     type Shard;
 
-    fn shards(&self) -> Vec<Self::Shard>;
+    /// `None` when there is no such shard any more.
+    fn shard(&self, key: Self::Key) -> Option<Self::Shard>;
 
     fn neighbours<'a>(&self, shard: &'a Self::Shard) -> &'a Neighbours;
 
@@ -32,37 +37,31 @@ pub trait Source {
 
 /// Works off what is marked, one shard after another, and sleeps until the bell is rung; returns
 /// when told to end.
-pub fn run(source: &impl Source, bell: &Bell) {
-    let mut cursors = Cursors::default();
-    while bell.wait() {
-        while !bell.is_ended() && turn(source, bell, &mut cursors) > 0 {}
+pub fn run<S: Source>(source: &S, bell: &Bell<S::Key>) {
+    let mut last = None;
+    while let Some((key, from)) = bell.wait(last) {
+        last = Some(key);
+        let Some(shard) = source.shard(key) else {
+            continue;
+        };
+        if let Some(next) = turn(source, bell, &shard, from) {
+            bell.leave(key, next);
+        }
     }
 }
 
-/// Where the last turn ended in each shard, by the order in which they are listed: when that
-/// changes a turn begins elsewhere, and still ends with every slot done.
-#[derive(Debug, Default)]
-struct Cursors(Vec<u32>);
-
-/// Gives each shard its turn; the number of slots that were done.
-fn turn(source: &impl Source, bell: &Bell, cursors: &mut Cursors) -> usize {
-    let shards = source.shards();
-    cursors.0.resize(shards.len(), 0);
-    let mut done = 0;
-    for (shard, cursor) in shards.iter().zip(&mut cursors.0) {
-        for _ in 0..TURN_SLOTS_MAX {
-            if bell.is_ended() {
-                return done;
-            }
-            let Some(slot) = source.take(shard, *cursor) else {
-                break;
-            };
-            *cursor = slot.wrapping_add(1);
-            source.done(shard, slot, renew(source, shard, slot));
-            done += 1;
+/// Gives a shard its turn; the slot to go on from when it is not done.
+fn turn<S: Source>(source: &S, bell: &Bell<S::Key>, shard: &S::Shard, from: u32) -> Option<u32> {
+    let mut from = from;
+    for _ in 0..TURN_SLOTS_MAX {
+        if bell.is_ended() {
+            break;
         }
+        let slot = source.take(shard, from)?;
+        from = slot.wrapping_add(1);
+        source.done(shard, slot, renew(source, shard, slot));
     }
-    done
+    Some(from)
 }
 
 fn renew<S: Source>(source: &S, shard: &S::Shard, slot: u32) -> Result<(), RefusedVector> {
@@ -76,24 +75,44 @@ fn renew<S: Source>(source: &S, shard: &S::Shard, slot: u32) -> Result<(), Refus
     }
 }
 
-/// Wakes the indexer.
-#[derive(Debug, Default)]
-pub struct Bell {
-    state: Mutex<BellState>,
+/// Wakes the indexer, and tells it in which shards slots are marked: never more of them than there
+/// are shards.
+#[derive(Debug)]
+pub struct Bell<K> {
+    state: Mutex<BellState<K>>,
     rung: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct BellState {
-    is_rung: bool,
+#[derive(Debug)]
+struct BellState<K> {
+    /// Shards that may have marked slots, and the slot to go on from.
+    marked: BTreeMap<K, u32>,
     is_ended: bool,
 }
 
-impl Bell {
-    /// There is something to do. Cheap, and may be rung by anybody at any time.
-    pub fn ring(&self) {
-        self.state.lock().is_rung = true;
+impl<K> Default for Bell<K> {
+    fn default() -> Bell<K> {
+        let state = BellState {
+            marked: BTreeMap::new(),
+            is_ended: false,
+        };
+        Bell {
+            state: Mutex::new(state),
+            rung: Condvar::new(),
+        }
+    }
+}
+
+impl<K: Copy + Ord> Bell<K> {
+    /// A slot of this shard was marked. Cheap, and may be rung by anybody at any time.
+    pub fn ring(&self, shard: K) {
+        self.state.lock().marked.entry(shard).or_insert(0);
         self.rung.notify_one();
+    }
+
+    /// The shard is gone.
+    pub fn forget(&self, shard: K) {
+        self.state.lock().marked.remove(&shard);
     }
 
     /// Lets [`run`] return after the slot that it is at.
@@ -106,21 +125,33 @@ impl Bell {
         self.state.lock().is_ended
     }
 
-    /// Sleeps until rung; false when it is time to end.
-    fn wait(&self) -> bool {
+    /// Puts a shard back that is not done.
+    fn leave(&self, shard: K, from: u32) {
+        self.state.lock().marked.insert(shard, from);
+    }
+
+    /// Takes the next shard after this one, behind the last the first of all; sleeps while there
+    /// is none. `None` when it is time to end.
+    ///
+    /// It is taken before its marks are: what is marked meanwhile rings again.
+    fn wait(&self, after: Option<K>) -> Option<(K, u32)> {
         let mut state = self.state.lock();
-        while !state.is_rung && !state.is_ended {
+        while state.marked.is_empty() && !state.is_ended {
             self.rung.wait(&mut state);
         }
-        state.is_rung = false;
-        !state.is_ended
+        if state.is_ended {
+            return None;
+        }
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = state.marked.range((start, Bound::Unbounded)).next();
+        let &key = behind.or_else(|| state.marked.iter().next())?.0;
+        state.marked.remove_entry(&key)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::BTreeMap,
         sync::{
             Arc,
             atomic::{AtomicUsize, Ordering},
@@ -163,7 +194,7 @@ mod tests {
         done: AtomicUsize,
         refused: AtomicUsize,
         enough: usize,
-        bell: Bell,
+        bell: Bell<usize>,
     }
 
     impl Fleet {
@@ -195,10 +226,11 @@ mod tests {
     }
 
     impl Source for Fleet {
+        type Key = usize;
         type Shard = Arc<Shard>;
 
-        fn shards(&self) -> Vec<Arc<Shard>> {
-            self.shards.clone()
+        fn shard(&self, key: usize) -> Option<Arc<Shard>> {
+            self.shards.get(key).cloned()
         }
 
         fn neighbours<'a>(&self, shard: &'a Arc<Shard>) -> &'a Neighbours {
@@ -243,9 +275,9 @@ mod tests {
                     slot,
                     (slot % 3 != number).then_some(1_000 + u64::from(slot)),
                 );
+                fleet.bell.ring(number as usize);
             }
         }
-        fleet.bell.ring();
         run(&fleet, &fleet.bell);
         assert!(fleet.is_up_to_date());
     }
@@ -256,9 +288,9 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| run(&fleet, &fleet.bell));
             for slot in 0..200 {
-                for shard in &fleet.shards {
+                for (key, shard) in fleet.shards.iter().enumerate() {
                     shard.set(slot, Some(u64::from(slot) + 50));
-                    fleet.bell.ring();
+                    fleet.bell.ring(key);
                 }
                 // Never more marks than slots to do: the last one ends the loop.
                 while fleet.done.load(Ordering::Relaxed) < 2 * (slot as usize + 1) {
@@ -266,7 +298,7 @@ mod tests {
                 }
             }
             fleet.shards[0].set(7, None);
-            fleet.bell.ring();
+            fleet.bell.ring(0);
         });
         assert!(fleet.is_up_to_date());
     }
@@ -277,17 +309,49 @@ mod tests {
         for slot in 0..20 {
             fleet.shards[0].set(slot, Some(u64::from(slot)));
         }
-        fleet.bell.ring();
+        fleet.bell.ring(0);
         run(&fleet, &fleet.bell);
         assert_eq!(fleet.refused.load(Ordering::Relaxed), 1);
         assert_eq!(fleet.shards[0].neighbours.len(), 19);
+    }
+
+    /// So that a shard with a long backlog does not hold up the others; and none is met that was
+    /// forgotten, or rung for and is not there.
+    #[test]
+    fn shards_have_their_turns_in_order() {
+        let bell = Bell::default();
+        for shard in [5, 2, 9, 2] {
+            bell.ring(shard);
+        }
+        let mut met = Vec::new();
+        let mut last = None;
+        for _ in 0..5 {
+            let (shard, from) = bell.wait(last).unwrap();
+            bell.leave(shard, from + 64);
+            met.push((shard, from));
+            last = Some(shard);
+        }
+        assert_eq!(met, [(2, 0), (5, 0), (9, 0), (2, 64), (5, 64)]);
+        bell.forget(9);
+        assert_eq!(bell.wait(last), Some((2, 128)));
+        bell.ring(7);
+        bell.ring(5);
+        assert_eq!(bell.wait(Some(2)), Some((5, 128)), "a ring keeps the place");
+        assert_eq!(bell.wait(Some(9)), Some((7, 0)));
+
+        let fleet = Fleet::new(2, 1);
+        fleet.shards[1].set(3, Some(3));
+        fleet.bell.ring(7);
+        fleet.bell.ring(1);
+        run(&fleet, &fleet.bell);
+        assert!(fleet.is_up_to_date());
     }
 
     #[test]
     fn an_ended_bell_lets_it_return_at_once() {
         let fleet = Fleet::new(1, usize::MAX);
         fleet.shards[0].set(1, Some(1));
-        fleet.bell.ring();
+        fleet.bell.ring(0);
         fleet.bell.end();
         run(&fleet, &fleet.bell);
         assert_eq!(fleet.done.load(Ordering::Relaxed), 0);

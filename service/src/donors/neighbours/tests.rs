@@ -8,7 +8,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{exact::Exact, *};
 
 const SMALL: Shape = Shape {
     dimensions: 16,
@@ -336,6 +336,70 @@ fn a_graph_finds_most_and_still_after_all_was_replaced() {
         let share = recall(&neighbours, &twin, DIMENSIONS);
         assert!(share >= 0.97, "{share} after {sequence}");
     }
+}
+
+/// Of so many that their signs are looked at first: removals move the last into the gap, and what
+/// is found has the scores of its own vectors.
+#[test]
+fn a_screened_scan_finds_most_and_still_after_all_was_replaced() {
+    const DIMENSIONS: usize = 40;
+    const SLOTS: u32 = 33_000;
+    let mut exact = Exact::default();
+    let mut rows = BTreeMap::new();
+    for round in 0..2 {
+        for slot in 0..SLOTS {
+            let key = u64::from(slot * 7 % SLOTS);
+            assert_eq!(exact.remove(key), rows.remove(&key).is_some());
+            let own = vector(key + round * 10_000_000, DIMENSIONS);
+            exact.add(key, &own);
+            rows.insert(key, own);
+        }
+        let (mut met, mut asked) = (0, 0);
+        for number in 0..20 {
+            let query = vector(number + 500_000, DIMENSIONS);
+            let cosines = rows.values().map(|own| own.cosine(&query));
+            let mut wanted: Vec<f32> = cosines.collect();
+            wanted.sort_unstable_by(|a, b| b.total_cmp(a));
+            let found = exact.nearest(&query, 10);
+            assert_eq!(found.len(), 10);
+            assert!(found.is_sorted_by(|a, b| a.score >= b.score));
+            for hit in &found {
+                let own = rows[&hit.key].cosine(&query);
+                assert_eq!(hit.score.to_bits(), own.to_bits());
+            }
+            asked += 10;
+            met += found.iter().filter(|hit| hit.score >= wanted[9]).count();
+        }
+        assert!(met * 100 >= asked * 98, "{met} of {asked} in round {round}");
+    }
+    let full_bytes = exact.memory_bytes();
+    assert!(full_bytes < 33_000 * 80, "{full_bytes}");
+    for key in 0..u64::from(SLOTS) - 1 {
+        assert!(exact.remove(key));
+    }
+    assert!(exact.memory_bytes() < full_bytes / 10, "room is given back");
+    assert!(exact.remove(u64::from(SLOTS) - 1) && !exact.remove(7));
+    assert_eq!(exact.memory_bytes(), 0);
+}
+
+/// A sample cannot tell what the best reach where all are equal, or where the best lie together.
+#[test]
+fn a_screen_that_misjudges_still_finds() {
+    let equal = vector(1, 16);
+    let mut exact = Exact::default();
+    for key in 0..40_000 {
+        exact.add(key, &equal);
+    }
+    assert_eq!(exact.nearest(&equal, 10).len(), 10);
+    for key in 0..40_000 {
+        assert!(exact.remove(key));
+        let is_near = (20_000..20_005).contains(&key);
+        let other = if is_near { 1 } else { 2 + key % 3 };
+        exact.add(key, &vector(other, 16));
+    }
+    let mut keys: Vec<u64> = exact.nearest(&equal, 5).iter().map(|hit| hit.key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [20_000, 20_001, 20_002, 20_003, 20_004]);
 }
 
 /// Everybody has the preamble; only one donor has the body.
