@@ -27,7 +27,7 @@ const NODES_MAX: usize = (1 << 27) - 1;
 
 /// Where a block lies, for as long as a seat holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
+pub struct Place {
     pub(super) node: u32,
     pub(super) shard: u8,
     pub(super) offset: u8,
@@ -35,34 +35,36 @@ pub(super) struct Place {
 
 /// A block of a stored run: its place, and whether the seat did not hold it before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Put {
-    pub(super) place: Place,
-    pub(super) own: OwnHash,
-    pub(super) is_new: bool,
+pub struct Put {
+    pub place: Place,
+    pub own: OwnHash,
+    pub is_new: bool,
 }
 
 /// What a chain goes on from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Start {
+pub enum Start {
     Root(OwnHash),
     After(Place),
 }
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub struct Index {
     shards: Box<[RwLock<Shard>]>,
 }
 
-impl Index {
-    pub(super) fn new() -> Self {
+impl Default for Index {
+    fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
         }
     }
+}
 
+impl Index {
     /// Lets `seat` hold the blocks with `contents` one after the other, and says where they are.
     /// Fewer come out than went in when the index is full.
-    pub(super) fn put(&self, seat: Seat, start: Start, contents: &[u64], puts: &mut Vec<Put>) {
+    pub fn put(&self, seat: Seat, start: Start, contents: &[u64], puts: &mut Vec<Put>) {
         puts.clear();
         let Some(&first) = contents.first() else {
             return;
@@ -98,7 +100,7 @@ impl Index {
     }
 
     /// Ends a seat's hold of a block.
-    pub(super) fn release(&self, seat: Seat, place: Place) -> OwnHash {
+    pub fn release(&self, seat: Seat, place: Place) -> OwnHash {
         let (_, mut shard) = self.write_shard(usize::from(place.shard));
         shard.release(seat, Spot::of(place))
     }

@@ -32,8 +32,9 @@ use parking_lot::{Mutex, RwLock};
 
 pub use self::counts::{Counts, Outcome};
 pub use self::hash::{Item, Namespace, OwnHash, Prompt, Shape, chain};
-use self::index::Index;
+pub use self::index::{Index, Place, Put, Start};
 use self::lanes::Lanes;
+pub use self::node::Seat;
 use self::source::{Around, Source};
 use crate::event::Event;
 
@@ -97,7 +98,7 @@ pub struct View {
 impl Default for View {
     fn default() -> Self {
         Self {
-            index: Index::new(),
+            index: Index::default(),
             lanes: Lanes::new(SOURCES_MAX),
             generations: (0..SOURCES_MAX).map(|_| AtomicU16::new(0)).collect(),
             sources: RwLock::default(),
