@@ -8,7 +8,7 @@ use super::node::{Holder, Seat, bits_to};
 /// One source's part of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reach {
-    pub(super) source: u16,
+    pub(super) source: u32,
     /// Blocks from the start that are all on the device.
     pub(super) device: u32,
     /// Blocks from the start that are each on the device or on a lower tier; at least `device`.
@@ -131,7 +131,7 @@ impl Holders<'_> {
         })
     }
 
-    fn pass_over(&mut self, source: u16) {
+    fn pass_over(&mut self, source: u32) {
         while let Some((holder, rest)) = self.left.split_first()
             && holder.seat.source() < source
         {
@@ -140,7 +140,7 @@ impl Holders<'_> {
     }
 
     /// What one source holds on the device and on lower tiers.
-    fn take(&mut self, source: u16) -> Held {
+    fn take(&mut self, source: u32) -> Held {
         self.pass_over(source);
         let mut held = Held::default();
         let (mut peers, mut seen, mut all) = (0, 0, u32::MAX);

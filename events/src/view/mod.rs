@@ -190,7 +190,8 @@ impl View {
         matches::reach(&self.index, &self.lanes, chain)
             .into_iter()
             .map(|reach| Match {
-                source: self.id(reach.source),
+                source: self
+                    .id(u16::try_from(reach.source).expect("seats have a source of 16 bits")),
                 shape,
                 device_blocks: reach.device,
                 lower_blocks: reach.any - reach.device,
@@ -204,7 +205,16 @@ impl View {
         changes: &mut Vec<Change>,
         act: impl FnOnce(&mut Source, &mut Around<'_>),
     ) -> Option<Counts> {
-        let source = self.source(id)?;
+        self.write_to(&self.source(id)?, changes, act)
+    }
+
+    /// Nothing when the source was removed since it was looked up.
+    fn write_to(
+        &self,
+        source: &SharedSource,
+        changes: &mut Vec<Change>,
+        act: impl FnOnce(&mut Source, &mut Around<'_>),
+    ) -> Option<Counts> {
         let mut source = source.lock();
         if source.is_removed {
             return None;

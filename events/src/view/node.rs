@@ -14,8 +14,8 @@ impl Seat {
         Self(u32::from(source) * SEATS_EACH + u32::from(lane) % SEATS_EACH)
     }
 
-    pub(super) fn source(self) -> u16 {
-        u16::try_from(self.0 / SEATS_EACH).expect("made from a source of 16 bits")
+    pub(super) fn source(self) -> u32 {
+        self.0 / SEATS_EACH
     }
 
     pub(super) fn lane(self) -> u32 {
