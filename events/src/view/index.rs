@@ -423,3 +423,54 @@ impl Shard {
 fn part_of(own: OwnHash) -> usize {
     usize::from(own.0.to_le_bytes()[0]) % PARTS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that all have the upper half and the part of `like` where they end a node.
+    fn names(of: u64, like: u64) -> Vec<OwnHash> {
+        let name = |at: u64| match at % 32 {
+            31 => like + (at << 16) + (of << 24),
+            _ => (of << 48) + (at << 32),
+        };
+        (0..64).map(|at| OwnHash(name(at))).collect()
+    }
+
+    fn shard_of_chains(chains: &[Vec<OwnHash>]) -> Shard {
+        let mut shard = Shard::default();
+        for chain in chains {
+            let mut parent = None;
+            for &own in chain {
+                parent = shard.spot(parent, own);
+                let spot = parent.expect("room");
+                shard.nodes[spot.node as usize].hold(Seat::new(0, 0), spot.offset);
+            }
+        }
+        shard
+    }
+
+    #[test]
+    fn half_a_hash_is_not_taken_for_a_whole_one() {
+        let chains: Vec<Vec<OwnHash>> = (1..9).map(|of| names(of, 7 << 40)).collect();
+        let shard = shard_of_chains(&chains);
+        for chain in &chains {
+            let mut walked = Vec::new();
+            shard.walk(chain, |node, blocks| {
+                walked.extend_from_slice(&node.hashes[..blocks as usize]);
+                true
+            });
+            assert_eq!(&walked, chain);
+        }
+        let unknown = names(9, 7 << 40);
+        shard.walk(&unknown, |_, _| panic!("nobody holds it"));
+        let mut branch = chains[0].clone();
+        branch[40..].copy_from_slice(&unknown[40..]);
+        let mut walked = 0;
+        shard.walk(&branch, |_, blocks| {
+            walked += blocks;
+            true
+        });
+        assert_eq!(walked, 40);
+    }
+}
