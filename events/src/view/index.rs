@@ -27,7 +27,7 @@ const NODES_MAX: usize = (1 << 27) - 1;
 
 /// Where a block lies, for as long as a seat holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
+pub struct Place {
     pub(super) node: u32,
     pub(super) shard: u8,
     pub(super) offset: u8,
@@ -35,34 +35,36 @@ pub(super) struct Place {
 
 /// A block of a stored run: its place, and whether the seat did not hold it before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Put {
-    pub(super) place: Place,
-    pub(super) own: OwnHash,
-    pub(super) is_new: bool,
+pub struct Put {
+    pub place: Place,
+    pub own: OwnHash,
+    pub is_new: bool,
 }
 
 /// What a chain goes on from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Start {
+pub enum Start {
     Root(OwnHash),
     After(Place),
 }
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub struct Index {
     shards: Box<[RwLock<Shard>]>,
 }
 
-impl Index {
-    pub(super) fn new() -> Self {
+impl Default for Index {
+    fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
         }
     }
+}
 
+impl Index {
     /// Lets `seat` hold the blocks with `contents` one after the other, and says where they are.
     /// Fewer come out than went in when the index is full.
-    pub(super) fn put(&self, seat: Seat, start: Start, contents: &[u64], puts: &mut Vec<Put>) {
+    pub fn put(&self, seat: Seat, start: Start, contents: &[u64], puts: &mut Vec<Put>) {
         puts.clear();
         let Some(&first) = contents.first() else {
             return;
@@ -98,7 +100,7 @@ impl Index {
     }
 
     /// Ends a seat's hold of a block.
-    pub(super) fn release(&self, seat: Seat, place: Place) -> OwnHash {
+    pub fn release(&self, seat: Seat, place: Place) -> OwnHash {
         let (_, mut shard) = self.write_shard(usize::from(place.shard));
         shard.release(seat, Spot::of(place))
     }
@@ -420,4 +422,55 @@ impl Shard {
 
 fn part_of(own: OwnHash) -> usize {
     usize::from(own.0.to_le_bytes()[0]) % PARTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that all have the upper half and the part of `like` where they end a node.
+    fn names(of: u64, like: u64) -> Vec<OwnHash> {
+        let name = |at: u64| match at % 32 {
+            31 => like + (at << 16) + (of << 24),
+            _ => (of << 48) + (at << 32),
+        };
+        (0..64).map(|at| OwnHash(name(at))).collect()
+    }
+
+    fn shard_of_chains(chains: &[Vec<OwnHash>]) -> Shard {
+        let mut shard = Shard::default();
+        for chain in chains {
+            let mut parent = None;
+            for &own in chain {
+                parent = shard.spot(parent, own);
+                let spot = parent.expect("room");
+                shard.nodes[spot.node as usize].hold(Seat::new(0, 0), spot.offset);
+            }
+        }
+        shard
+    }
+
+    #[test]
+    fn half_a_hash_is_not_taken_for_a_whole_one() {
+        let chains: Vec<Vec<OwnHash>> = (1..9).map(|of| names(of, 7 << 40)).collect();
+        let shard = shard_of_chains(&chains);
+        for chain in &chains {
+            let mut walked = Vec::new();
+            shard.walk(chain, |node, blocks| {
+                walked.extend_from_slice(&node.hashes[..blocks as usize]);
+                true
+            });
+            assert_eq!(&walked, chain);
+        }
+        let unknown = names(9, 7 << 40);
+        shard.walk(&unknown, |_, _| panic!("nobody holds it"));
+        let mut branch = chains[0].clone();
+        branch[40..].copy_from_slice(&unknown[40..]);
+        let mut walked = 0;
+        shard.walk(&branch, |_, blocks| {
+            walked += blocks;
+            true
+        });
+        assert_eq!(walked, 40);
+    }
 }

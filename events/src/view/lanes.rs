@@ -11,7 +11,6 @@ use super::node::Seat;
 
 /// A source's lanes at once.
 pub(super) const LANES_MAX: usize = 16;
-const SEATS_EACH: u32 = 16;
 
 /// How a lane counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +62,3 @@ const HIDDEN: u32 = 0;
 const DEVICE: u32 = 1;
 const LOWER: u32 = 2;
 const PEERS: u32 = 1 << 16;
-
-pub(super) fn seat(source: u16, lane: usize) -> Seat {
-    let lane = u32::try_from(lane).expect("fewer than LANES_MAX");
-    Seat(u32::from(source) * SEATS_EACH + lane)
-}
-
-pub(super) fn source_of(seat: Seat) -> u16 {
-    u16::try_from(seat.0 / SEATS_EACH).expect("made from a source of 16 bits")
-}
-
-pub(super) fn lane_of(seat: Seat) -> u32 {
-    seat.0 % SEATS_EACH
-}

@@ -2,13 +2,13 @@
 
 use super::hash::OwnHash;
 use super::index::Index;
-use super::lanes::{Lanes, Role, lane_of, source_of};
+use super::lanes::{Lanes, Role};
 use super::node::{Holder, Seat, bits_to};
 
 /// One source's part of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reach {
-    pub(super) source: u16,
+    pub(super) source: u32,
     /// Blocks from the start that are all on the device.
     pub(super) device: u32,
     /// Blocks from the start that are each on the device or on a lower tier; at least `device`.
@@ -63,11 +63,11 @@ struct Going {
 fn begin(holders: &[Holder], lanes: &Lanes) -> Vec<Going> {
     let mut going: Vec<Going> = Vec::with_capacity(holders.len());
     for &Holder { seat, .. } in holders {
-        let source = source_of(seat);
+        let source = seat.source();
         if going.last().is_none_or(|last| last.reach.source != source) {
             let is_alone = match lanes.role(seat) {
                 Role::Device => true,
-                Role::Peer(peers) => peers == 1 << lane_of(seat),
+                Role::Peer(peers) => peers == 1 << seat.lane(),
                 Role::Hidden | Role::Lower => false,
             };
             going.push(Going {
@@ -121,33 +121,31 @@ impl Holders<'_> {
     /// What a seat holds where it is the next, and the only one of its source. Most are, and
     /// where a prompt is popular there are many.
     fn take_alone(&mut self, seat: Seat) -> Option<u32> {
-        let source = source_of(seat);
+        let source = seat.source();
         self.pass_over(source);
         let (holder, rest) = self.left.split_first()?;
-        let is_alone = rest
-            .first()
-            .is_none_or(|next| source_of(next.seat) != source);
+        let is_alone = rest.first().is_none_or(|next| next.seat.source() != source);
         (holder.seat == seat && is_alone).then(|| {
             self.left = rest;
             holder.blocks & self.bits
         })
     }
 
-    fn pass_over(&mut self, source: u16) {
+    fn pass_over(&mut self, source: u32) {
         while let Some((holder, rest)) = self.left.split_first()
-            && source_of(holder.seat) < source
+            && holder.seat.source() < source
         {
             self.left = rest;
         }
     }
 
     /// What one source holds on the device and on lower tiers.
-    fn take(&mut self, source: u16) -> Held {
+    fn take(&mut self, source: u32) -> Held {
         self.pass_over(source);
         let mut held = Held::default();
         let (mut peers, mut seen, mut all) = (0, 0, u32::MAX);
         while let Some((holder, rest)) = self.left.split_first()
-            && source_of(holder.seat) == source
+            && holder.seat.source() == source
         {
             self.left = rest;
             let blocks = holder.blocks & self.bits;
@@ -157,7 +155,7 @@ impl Holders<'_> {
                 Role::Lower => held.lower |= blocks,
                 Role::Peer(of) => {
                     peers = of;
-                    seen |= 1 << lane_of(holder.seat);
+                    seen |= 1 << holder.seat.lane();
                     all &= blocks;
                 }
             }

@@ -32,8 +32,9 @@ use parking_lot::{Mutex, RwLock};
 
 pub use self::counts::{Counts, Outcome};
 pub use self::hash::{Item, Namespace, OwnHash, Prompt, Shape, chain};
-use self::index::Index;
+pub use self::index::{Index, Place, Put, Start};
 use self::lanes::Lanes;
+pub use self::node::Seat;
 use self::source::{Around, Source};
 use crate::event::Event;
 
@@ -97,7 +98,7 @@ pub struct View {
 impl Default for View {
     fn default() -> Self {
         Self {
-            index: Index::new(),
+            index: Index::default(),
             lanes: Lanes::new(SOURCES_MAX),
             generations: (0..SOURCES_MAX).map(|_| AtomicU16::new(0)).collect(),
             sources: RwLock::default(),
@@ -189,7 +190,8 @@ impl View {
         matches::reach(&self.index, &self.lanes, chain)
             .into_iter()
             .map(|reach| Match {
-                source: self.id(reach.source),
+                source: self
+                    .id(u16::try_from(reach.source).expect("seats have a source of 16 bits")),
                 shape,
                 device_blocks: reach.device,
                 lower_blocks: reach.any - reach.device,
@@ -203,7 +205,16 @@ impl View {
         changes: &mut Vec<Change>,
         act: impl FnOnce(&mut Source, &mut Around<'_>),
     ) -> Option<Counts> {
-        let source = self.source(id)?;
+        self.write_to(&self.source(id)?, changes, act)
+    }
+
+    /// Nothing when the source was removed since it was looked up.
+    fn write_to(
+        &self,
+        source: &SharedSource,
+        changes: &mut Vec<Change>,
+        act: impl FnOnce(&mut Source, &mut Around<'_>),
+    ) -> Option<Counts> {
         let mut source = source.lock();
         if source.is_removed {
             return None;

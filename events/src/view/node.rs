@@ -4,8 +4,27 @@ use super::hash::OwnHash;
 use super::index::NODE_BLOCKS;
 
 /// Who holds: one lane of one source, see [`super::lanes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Seat(pub(super) u32);
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat(pub(super) u32);
+
+impl Seat {
+    /// Lanes of one source lie together, those of another one apart.
+    #[must_use]
+    pub fn new(source: u16, lane: u8) -> Self {
+        Self(u32::from(source) * SEATS_EACH + u32::from(lane) % SEATS_EACH)
+    }
+
+    pub(super) fn source(self) -> u32 {
+        self.0 / SEATS_EACH
+    }
+
+    pub(super) fn lane(self) -> u32 {
+        self.0 % SEATS_EACH
+    }
+}
+
+/// Lanes of a source.
+const SEATS_EACH: u32 = 16;
 
 /// A seat with one bit for each block of the node that it holds.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use super::hash::{Namespace, Shape};
 use super::index::{Index, Place, Put, Start};
 use super::lane::{Forgotten, Lane, Learned};
-use super::lanes::{LANES_MAX, Lanes, Role, seat};
+use super::lanes::{LANES_MAX, Lanes, Role};
 use super::loose::Loose;
 use super::node::Seat;
 use super::orphans::{Orphans, Run};
@@ -154,9 +154,7 @@ impl Source {
         (learned, around): (&mut Vec<EngineHash>, &mut Around<'_>),
     ) {
         let Stretch {
-            contents,
-            shape,
-            is_paired,
+            contents, shape, ..
         } = stretch;
         let Some(parent) = stored.parent else {
             let start = Start::Root(run::root_of(self.namespace, shape, stored));
@@ -534,6 +532,9 @@ impl Source {
     }
 
     fn seat(&self, lane: usize) -> Seat {
-        seat(self.number, lane)
+        Seat::new(
+            self.number,
+            u8::try_from(lane).expect("fewer than LANES_MAX"),
+        )
     }
 }

@@ -70,9 +70,14 @@ fn a_source_that_begins_anew_is_empty_and_knows_no_groups() {
 fn late_events_of_a_source_that_is_gone_change_nothing() {
     let engine = Engine::after(&[&all()]);
     let (view, mut changes) = (&engine.view, Vec::new());
+    let late = view.source(engine.source).expect("it is followed");
     view.remove(engine.source, &mut changes)
         .expect("it is followed");
     assert_eq!(changes, [Change::Cleared]);
+    let applied = view.write_to(&late, &mut changes, |late, around| {
+        late.apply(&all(), around);
+    });
+    assert_eq!((applied, view.index.blocks()), (None, 0));
     let next = view.add(MODEL).expect("room");
     assert_ne!(next, engine.source);
     assert_eq!(view.apply(engine.source, &all(), &mut changes), None);

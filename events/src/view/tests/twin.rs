@@ -422,8 +422,11 @@ fn any_event(shared: usize) -> impl Strategy<Value = Event<'static>> {
     )
 }
 
+/// A batch, and the place of the source it goes to.
+type ToSource = (usize, Vec<Event<'static>>);
+
 /// A number of shared blocks, and batches of events that go on from there.
-fn any_batches() -> impl Strategy<Value = (usize, Vec<(usize, Vec<Event<'static>>)>)> {
+fn any_batches() -> impl Strategy<Value = (usize, Vec<ToSource>)> {
     prop_oneof![Just(0), Just(30)].prop_flat_map(|shared| {
         let batch = (0..3_usize, prop::collection::vec(any_event(shared), 1..5));
         (Just(shared), prop::collection::vec(batch, 1..24))
