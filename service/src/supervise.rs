@@ -11,6 +11,16 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+/// A ninth of the weight of the threads that answer.
+const BACKGROUND_NICE: i32 = 10;
+
+/// Gives the calling thread this much less of a busy processor. Where the system does not let it,
+/// it goes on as before.
+pub fn step_back(nice: i32) {
+    // Linux takes a thread for a process here.
+    let _unchanged = rustix::process::setpriority_process(None, nice);
+}
+
 /// Where deaths are told. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
@@ -42,6 +52,18 @@ impl Supervisor {
                     death.send_replace(Some(name));
                 }
             })
+    }
+
+    /// As [`Self::thread`], for work that nobody waits for: it steps back behind the others where
+    /// there are fewer processors than threads.
+    pub fn background<F>(&self, name: &'static str, work: F) -> io::Result<JoinHandle<()>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.thread(name, move || {
+            step_back(BACKGROUND_NICE);
+            work();
+        })
     }
 
     /// Runs `work` on the current runtime; a panic there ends the server.

@@ -32,7 +32,7 @@ pub(super) fn start(
     if args.sketches {
         let source = Sketches(Arc::clone(catalog));
         let work = move || indexer::run(&source, &source.0.sketch_bell);
-        threads.push(supervisor.thread("sketcher", work));
+        threads.push(supervisor.background("sketcher", work));
     }
     let embedder = match args.text.model()? {
         None => None,
@@ -49,7 +49,7 @@ pub(super) fn start(
                 segments_max: args.text.donor_text_segments_max,
             };
             let work = move || indexer::run(&source, &source.catalog.embedding_bell);
-            threads.push(supervisor.thread("text-indexer", work));
+            threads.push(supervisor.background("text-indexer", work));
             Some(embedder)
         }
     };
