@@ -3,13 +3,17 @@
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use tempfile::TempDir;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     args::CommonArgs,
     child::{Memory, ServerProcess},
     error::LoadtestError,
 };
+
+/// A server that uses less of a core than this, over such a time, has nothing left to do.
+const QUIET_CORE_SHARE: f64 = 0.05;
+const QUIET_OVER: Duration = Duration::from_millis(400);
 
 /// A server to measure.
 #[derive(Debug)]
@@ -75,6 +79,36 @@ impl Server {
             .map(|started| started.process.memory())
             .transpose()
     }
+
+    /// Waits until the server is done with what it does behind acknowledgements; absent for a
+    /// server that runs elsewhere.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub async fn settled(&self, most: Duration) -> Result<Option<Settled>, LoadtestError> {
+        let Some(Started { process, .. }) = &self.started else {
+            return Ok(None);
+        };
+        let began = Instant::now();
+        loop {
+            let (at, used) = (Instant::now(), process.cpu_time()?);
+            sleep(QUIET_OVER).await;
+            let more = process.cpu_time()?.saturating_sub(used);
+            let quiet = more.as_secs_f64() < QUIET_CORE_SHARE * at.elapsed().as_secs_f64();
+            let waited = began.elapsed();
+            if quiet || waited >= most {
+                return Ok(Some(Settled { waited, quiet }));
+            }
+        }
+    }
+}
+
+/// What the wait for a quiet server came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Settled {
+    pub waited: Duration,
+    /// Whether it became quiet in that time.
+    pub quiet: bool,
 }
 
 /// What a command that starts the server anew says to an address.
