@@ -24,6 +24,8 @@ const TICK: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ready {
     grpc: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
 }
 
 impl Ready {
@@ -32,6 +34,7 @@ impl Ready {
     pub fn at(address: SocketAddr) -> Self {
         Self {
             grpc: vec![address.to_string()],
+            http: None,
         }
     }
 
@@ -58,6 +61,8 @@ pub struct ServerProcess {
     _alive: Option<ChildStdin>,
     /// `host:port` of the gRPC service.
     pub address: String,
+    /// `host:port` of its metrics, where it has any.
+    pub http_address: Option<String>,
 }
 
 /// Memory of a process.
@@ -90,9 +95,16 @@ impl ServerProcess {
             process,
             _alive: alive,
             address: String::new(),
+            http_address: None,
         };
         let output = output.ok_or_else(|| server.failed("has no output"))?;
-        server.address = server.read_address(output)?;
+        let Ready { grpc, http } = server.read_ready(output)?;
+        // A server may also listen on a Unix socket.
+        server.address = grpc
+            .into_iter()
+            .find(|address| address.parse::<SocketAddr>().is_ok())
+            .ok_or_else(|| server.failed("listens on no TCP address"))?;
+        server.http_address = http;
         Ok(server)
     }
 
@@ -114,19 +126,13 @@ impl ServerProcess {
         cpu_time_of(&stat).ok_or_else(|| self.failed("its processor time is not known"))
     }
 
-    fn read_address(&self, output: impl Read) -> Result<String, LoadtestError> {
+    fn read_ready(&self, output: impl Read) -> Result<Ready, LoadtestError> {
         let mut line = String::new();
         BufReader::new(output.take(READY_MAX_BYTES)).read_line(&mut line)?;
         if line.is_empty() {
             return Err(self.failed("ended before it was ready"));
         }
-        let ready: Ready = serde_json::from_str(&line)?;
-        // A server may also listen on a Unix socket.
-        ready
-            .grpc
-            .into_iter()
-            .find(|address| address.parse::<SocketAddr>().is_ok())
-            .ok_or_else(|| self.failed("listens on no TCP address"))
+        Ok(serde_json::from_str(&line)?)
     }
 
     fn failed(&self, reason: &str) -> LoadtestError {

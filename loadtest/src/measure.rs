@@ -85,6 +85,9 @@ pub struct Slice {
     pub round_trip: Latencies,
     /// As told by the server, where it tells.
     pub server: Latencies,
+    /// In an open loop: how long after the intended time a call was sent, which is what the client
+    /// itself adds to a round trip.
+    pub sent_late: Latencies,
     pub elapsed: Duration,
     pub failed: u64,
     pub first_failure: Option<String>,
@@ -112,6 +115,7 @@ impl Slice {
     fn beside(&mut self, other: Self) {
         self.round_trip.merge(&other.round_trip);
         self.server.merge(&other.server);
+        self.sent_late.merge(&other.sent_late);
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
     }
@@ -161,7 +165,8 @@ impl Load {
     }
 }
 
-/// `concurrency` callers for a while, each sending as soon as its last call is answered.
+/// `concurrency` callers for a while, each sending as soon as its last call is answered, and each
+/// at least once.
 async fn closed_loop<C: Caller>(caller: &C, concurrency: usize, length: Duration) -> Slice {
     let start = Instant::now();
     let end = start + length;
@@ -173,13 +178,15 @@ async fn closed_loop<C: Caller>(caller: &C, concurrency: usize, length: Duration
         callers.spawn(async move {
             let mut seen = Slice::default();
             let mut sent = Instant::now();
-            while sent < end {
+            loop {
                 let outcome = caller.call(next.fetch_add(1, Ordering::Relaxed)).await;
                 let answered = Instant::now();
                 seen.record(answered - sent, outcome);
                 sent = answered;
+                if sent >= end {
+                    return seen;
+                }
             }
-            seen
         });
     }
     let mut all = Slice::default();
@@ -214,8 +221,13 @@ async fn open_loop<C: Caller>(caller: &C, per_second: f64, length: Duration) -> 
         }
         let mut caller = caller.clone();
         in_flight.spawn(async move {
+            let late = intended.elapsed();
             let outcome = caller.call(ordinal).await;
-            (intended.elapsed(), outcome)
+            Answered {
+                late,
+                latency: intended.elapsed(),
+                outcome,
+            }
         });
     }
     while let Some(ended) = in_flight.join_next().await {
@@ -225,11 +237,19 @@ async fn open_loop<C: Caller>(caller: &C, per_second: f64, length: Duration) -> 
     all
 }
 
-type Ended = Result<(Duration, Result<Told, String>), tokio::task::JoinError>;
+/// A call of an open loop.
+struct Answered {
+    late: Duration,
+    latency: Duration,
+    outcome: Result<Told, String>,
+}
 
-fn take(all: &mut Slice, ended: Option<Ended>) {
+fn take(all: &mut Slice, ended: Option<Result<Answered, tokio::task::JoinError>>) {
     match ended {
-        Some(Ok((latency, outcome))) => all.record(latency, outcome),
+        Some(Ok(answered)) => {
+            all.sent_late.record(answered.late);
+            all.record(answered.latency, answered.outcome);
+        }
         Some(Err(died)) => all.record(Duration::ZERO, Err(died.to_string())),
         None => {}
     }
@@ -347,6 +367,9 @@ mod tests {
         let late = |upto: f64| seen.round_trip.quantile_us(1.0 - upto / 100.0);
         assert!(late(10.0) >= 38_000.0, "call 10 took {} us", late(10.0));
         assert!(late(40.0) >= 8_000.0, "call 40 took {} us", late(40.0));
+        // The server is not to blame: the calls were not even sent.
+        let sent_late = seen.sent_late.quantile_us(0.9);
+        assert!(sent_late >= 38_000.0, "sent {sent_late} us late");
     }
 
     #[test]
@@ -370,6 +393,12 @@ mod tests {
         assert_eq!(seen.failed, all.div_ceil(3));
         assert!(seen.per_second() > 0.0);
         assert_eq!(seen.server.count(), 0);
+    }
+
+    #[test]
+    fn a_closed_loop_that_begins_too_late_still_calls() {
+        let seen = run(closed_loop(&StallsOnce(Duration::ZERO), 4, Duration::ZERO));
+        assert_eq!(seen.round_trip.count(), 4);
     }
 
     #[test]

@@ -97,8 +97,9 @@ mod tests {
             &report["mixed"],
             &["capacity_per_s", "search_p50_us", "register_p50_us"],
         );
-        let contention = ["registrations_per_s", "server_p99_ratio", "removals_per_s"];
+        let contention = ["registrations_per_s", "removals_per_s"];
         assert_positive(&report["contention"], &contention);
+        assert_positive(&report["contention"]["p99_ratios"], &["whole", "search"]);
         let growth = report["growth"].as_array().unwrap();
         let sizes: Vec<_> = growth.iter().map(|size| size["donors"].as_u64()).collect();
         assert_eq!(sizes, [Some(100), Some(120)]);

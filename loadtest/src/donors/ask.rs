@@ -4,14 +4,17 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use kvatlas_proto::v1::{
-    FindDonorRequest, FindDonorResponse, FindOutcome, Gates, NamespaceSelector, StageTimings,
+    FindDonorRequest, FindDonorResponse, FindOutcome, Gates, NamespaceSelector,
 };
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
-use super::register::{donor_index, packed};
+use super::{
+    register::{donor_index, packed},
+    seen::{Seen, Times},
+};
 use crate::{
     error::LoadtestError,
     judge::{RIGHT_SHARE, TargetWindows, false_spans},
@@ -32,7 +35,7 @@ const KNOWN_TOKENS_MAX: usize = 32 << 20;
 #[derive(Debug, Clone)]
 pub struct Question {
     pub class: Class,
-    tokens: Vec<u32>,
+    tokens: Arc<[u32]>,
     /// Tokens that the best donor covers.
     best: usize,
     request: Bytes,
@@ -50,7 +53,7 @@ pub struct Judged {
     pub best: u64,
     pub false_spans: u64,
     pub round_trip: Duration,
-    pub server_us: f32,
+    pub times: Times,
 }
 
 impl Question {
@@ -69,7 +72,7 @@ impl Question {
         };
         Self {
             class: target.class,
-            tokens: target.tokens,
+            tokens: target.tokens.into(),
             best,
             request: request.encode_to_vec().into(),
         }
@@ -149,48 +152,13 @@ impl Known {
     }
 }
 
-/// What the server tells of the time that an answer took.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Times {
-    /// From the arrival of the request to the finished answer.
-    pub whole_us: f32,
-    /// The same without neighbours: decoding, seeds, alignment, gates.
-    pub search_us: f32,
-    /// 0 where neighbours were not asked.
-    pub neighbours_us: f32,
-}
-
-impl Times {
-    fn of(answer: &FindDonorResponse) -> Self {
-        let Some(timings) = answer.timings else {
-            return Self {
-                whole_us: f32::NAN,
-                search_us: f32::NAN,
-                neighbours_us: f32::NAN,
-            };
-        };
-        let StageTimings {
-            decode_us,
-            total_us,
-            neighbours_us,
-            seeds_us: _,
-            align_us: _,
-            gate_us: _,
-        } = timings;
-        Self {
-            whole_us: decode_us + total_us,
-            search_us: decode_us + total_us - neighbours_us,
-            neighbours_us,
-        }
-    }
-}
-
-/// Asks the questions in turn.
+/// Asks the questions in turn; its clones keep the times together.
 #[derive(Debug, Clone)]
 pub struct FindCaller {
     methods: Vec<Method<FindDonorResponse>>,
     questions: Arc<[Question]>,
     known: Known,
+    seen: Arc<Mutex<Seen>>,
 }
 
 impl FindCaller {
@@ -213,6 +181,7 @@ impl FindCaller {
                 registered,
                 made: Arc::default(),
             },
+            seen: Arc::default(),
         }
     }
 
@@ -234,7 +203,7 @@ impl FindCaller {
             .map_err(|reason| LoadtestError::WrongAnswer { call: CALL, reason })?;
         Ok(Judged {
             round_trip,
-            server_us: Times::of(&answer).whole_us,
+            times: Times::of(&answer),
             ..question.judge(&answer, donor.as_deref())
         })
     }
@@ -243,7 +212,7 @@ impl FindCaller {
     ///
     /// # Errors
     /// When the call is refused, or the answer contradicts itself or has a span that is not there.
-    pub async fn find(&mut self, ordinal: u64) -> Result<(Class, Times), String> {
+    pub async fn find(&mut self, ordinal: u64) -> Result<Times, String> {
         let question = &self.questions[in_turn(ordinal, self.questions.len())];
         let turn = in_turn(ordinal, self.methods.len());
         let answer = self.methods[turn]
@@ -255,13 +224,21 @@ impl FindCaller {
         {
             return Err(format!("{CALL}: a span that is not there"));
         }
-        Ok((question.class, Times::of(&answer)))
+        let times = Times::of(&answer);
+        self.seen.lock().add(question.class, times);
+        Ok(times)
+    }
+
+    /// The times of all look-ups since this was last called.
+    #[must_use]
+    pub fn take_seen(&self) -> Seen {
+        std::mem::take(&mut self.seen.lock())
     }
 }
 
 impl Caller for FindCaller {
     async fn call(&mut self, ordinal: u64) -> Result<Told, String> {
-        let (_, times) = self.find(ordinal).await?;
+        let times = self.find(ordinal).await?;
         Ok(Told {
             server_us: Some(times.whole_us),
         })
@@ -399,22 +376,5 @@ mod tests {
             assert!(tokens.is_err() || tokens.unwrap().len() == 1024);
         }
         assert_eq!(known.tokens(&miss()), Ok(None));
-    }
-
-    #[test]
-    fn neighbours_are_told_apart_from_the_search() {
-        let answer = FindDonorResponse {
-            timings: Some(StageTimings {
-                decode_us: 1.0,
-                total_us: 30.0,
-                neighbours_us: 20.0,
-                ..StageTimings::default()
-            }),
-            ..miss()
-        };
-        let times = Times::of(&answer);
-        assert!((times.whole_us - 31.0).abs() < 1e-6);
-        assert!((times.search_us - 11.0).abs() < 1e-6);
-        assert!((times.neighbours_us - 20.0).abs() < 1e-6);
     }
 }

@@ -9,11 +9,9 @@ use tonic::transport::Channel;
 use super::{
     ask::FindCaller,
     register::{RegisterStream, Registrar},
+    seen::SeenReport,
 };
-use crate::{
-    error::LoadtestError,
-    measure::{Load, Slice},
-};
+use crate::{child::own_cpu_time, error::LoadtestError, measure::Load};
 
 const FINDS_PER_S: f64 = 1000.0;
 const REGISTRATIONS_PER_S: usize = 5000;
@@ -22,18 +20,19 @@ const BUSY_MAX: Duration = Duration::from_secs(4);
 /// Those messages, at most.
 const BUSY_BYTES_MAX: usize = 192 << 20;
 
-/// What look-ups, sent at one rate throughout, lose to registrations; and what removals cost.
-/// Look-ups count in the server and as a round trip from the time they were to be sent.
+/// What look-ups, sent at one rate throughout, lose to registrations, which are sent at a rate of
+/// their own; and what removals cost.
 #[derive(Debug, Clone, Serialize)]
 pub struct Contention {
     pub finds_per_s: f64,
-    /// As sent; less when the server takes fewer.
+    /// As acknowledged; less when the server takes fewer than are sent.
     pub registrations_per_s: f64,
+    /// Look-ups alone, on a server that has nothing else to do.
     pub idle: FindTimes,
+    /// Look-ups beside the registrations.
     pub busy: FindTimes,
-    /// Of the 99th percentiles, busy / idle.
-    pub server_p99_ratio: f64,
-    pub round_trip_p99_ratio: f64,
+    /// busy / idle.
+    pub p99_ratios: Ratios,
     pub bulk_registrations_per_s: f64,
     /// Of the same donors, by id.
     pub removals_per_s: f64,
@@ -44,12 +43,30 @@ pub struct Contention {
     pub first_failure: Option<String>,
 }
 
+/// Of the 99th percentiles: the whole time in the server, the search without neighbours, look-ups
+/// that asked neighbours, and the round trip. No number where there was nothing to divide by.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Ratios {
+    pub whole: f64,
+    pub search: f64,
+    pub neighbours: f64,
+    pub round_trip: f64,
+}
+
 #[derive(Debug, Clone, Serialize)]
 pub struct FindTimes {
+    /// In the server, from the arrival to the finished answer.
     pub p50_us: f64,
     pub p99_us: f64,
+    #[serde(flatten)]
+    pub seen: SeenReport,
+    /// From the time that a look-up was to be sent, which includes how late this process sent it.
     pub round_trip_p50_us: f64,
     pub round_trip_p99_us: f64,
+    pub sent_late_p50_us: f64,
+    pub sent_late_p99_us: f64,
+    /// Processor time of this process per second.
+    pub client_cpu_share: f64,
 }
 
 /// Who calls, on which connections.
@@ -69,7 +86,7 @@ pub fn donors_of(turn: Duration, tokens_each: usize) -> usize {
     (REGISTRATIONS_PER_S * milliseconds / 1000).clamp(1, bounded)
 }
 
-/// Measures with so many new donors, from the index `first` on.
+/// Measures with so many new donors, from the index `first` on, on a server that is quiet.
 ///
 /// # Errors
 /// When a registration or removal is refused.
@@ -84,35 +101,27 @@ pub async fn measure(callers: Callers, donors: Range<usize>) -> Result<Contentio
         rate: Some(FINDS_PER_S),
         turn: Duration::from_secs_f64(donors.len() as f64 / REGISTRATIONS_PER_S as f64),
     };
-    // Half of the time before and half of it after the busy one, so that a drift cancels out.
-    let half = Load {
-        turn: load.turn / 2,
-        ..load
-    };
     let messages = registrar.messages(donors.clone());
-    let mut idle = half.on(&finds).await;
     let mut stream = RegisterStream::open(registrations.clone()).await?;
+    let idle = finds_under(load, &finds).await?;
     let sending = async {
         let began = Instant::now();
         let rate = Some(REGISTRATIONS_PER_S as f64);
         stream.exchange(messages, donors.start as u64, rate).await?;
         Ok::<f64, LoadtestError>(donors.len() as f64 / began.elapsed().as_secs_f64())
     };
-    let (busy, registrations_per_s) = tokio::join!(load.on(&finds), sending);
-    idle.then(half.on(&finds).await);
+    let (busy, registrations_per_s) = tokio::try_join!(finds_under(load, &finds), sending)?;
 
     let removals_per_s = registrar
         .remove(registrations.clone(), donors.clone())
         .await?;
     let bulk = registrar.bulk(registrations, donors).await?;
-    let (calm, pressed) = (FindTimes::of(&idle), FindTimes::of(&busy));
     Ok(Contention {
         finds_per_s: FINDS_PER_S,
-        registrations_per_s: registrations_per_s?,
-        server_p99_ratio: pressed.p99_us / calm.p99_us,
-        round_trip_p99_ratio: pressed.round_trip_p99_us / calm.round_trip_p99_us,
-        idle: calm,
-        busy: pressed,
+        registrations_per_s,
+        p99_ratios: Ratios::new(&busy.times, &idle.times),
+        idle: idle.times,
+        busy: busy.times,
         bulk_registrations_per_s: bulk.per_second,
         removals_per_s,
         removal_cost: bulk.per_second / removals_per_s,
@@ -121,13 +130,41 @@ pub async fn measure(callers: Callers, donors: Range<usize>) -> Result<Contentio
     })
 }
 
-impl FindTimes {
-    fn of(slice: &Slice) -> Self {
-        Self {
+struct Finds {
+    times: FindTimes,
+    failed: u64,
+    first_failure: Option<String>,
+}
+
+async fn finds_under(load: Load, finds: &FindCaller) -> Result<Finds, LoadtestError> {
+    drop(finds.take_seen());
+    let own = own_cpu_time()?;
+    let slice = load.on(finds).await;
+    let own = own_cpu_time()?.saturating_sub(own);
+    Ok(Finds {
+        times: FindTimes {
             p50_us: slice.server.quantile_us(0.5),
             p99_us: slice.server.quantile_us(0.99),
+            seen: finds.take_seen().together().report(),
             round_trip_p50_us: slice.round_trip.quantile_us(0.5),
             round_trip_p99_us: slice.round_trip.quantile_us(0.99),
+            sent_late_p50_us: slice.sent_late.quantile_us(0.5),
+            sent_late_p99_us: slice.sent_late.quantile_us(0.99),
+            client_cpu_share: own.as_secs_f64() / slice.elapsed.as_secs_f64(),
+        },
+        failed: slice.failed,
+        first_failure: slice.first_failure,
+    })
+}
+
+impl Ratios {
+    fn new(busy: &FindTimes, idle: &FindTimes) -> Self {
+        let ratio = |p99: fn(&FindTimes) -> f64| p99(busy) / p99(idle);
+        Self {
+            whole: ratio(|times| times.p99_us),
+            search: ratio(|times| times.seen.search_p99_us),
+            neighbours: ratio(|times| times.seen.neighbours.p99_us),
+            round_trip: ratio(|times| times.round_trip_p99_us),
         }
     }
 }

@@ -14,12 +14,14 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use super::{
-    ask::{FindCaller, Times},
+    ask::FindCaller,
     register::{Registrar, UNARY_PATH, kept},
+    seen::Seen,
 };
 use crate::{
+    child::own_cpu_time,
+    error::LoadtestError,
     measure::{Caller, Latencies, Load, Slice, Told},
-    prompts::Class,
     wire::Method,
 };
 
@@ -29,63 +31,25 @@ const REGISTER_ONE_IN: u64 = 20;
 const LOAD_SHARE: f64 = 0.7;
 /// The part of the time for latency that finding out what the server takes is given.
 const CAPACITY_TIME_SHARE: u32 = 4;
+/// Calls of the load, at least: fewer have no quantiles.
+const CALLS_MIN: f64 = 2.0 * REGISTER_ONE_IN as f64;
 
 /// What a mixed load came to.
 #[derive(Debug)]
 pub struct Mixed {
     /// Calls a second in a closed loop.
     pub capacity_per_s: f64,
+    /// Processor time that this process used for them, per second: at as much as it has threads,
+    /// the capacity is this process's and not the server's.
+    pub client_cpu_share: f64,
     /// Calls a second that were then sent.
     pub rate_per_s: f64,
+    /// Look-ups under that load.
     pub seen: Seen,
-    pub slice: Slice,
-}
-
-/// Times by class of look-up.
-#[derive(Debug, Default)]
-pub struct Seen {
-    pub classes: Vec<ClassSeen>,
-    /// Round trips of registrations.
+    /// Round trips of registrations under that load.
     pub register: Latencies,
-}
-
-#[derive(Debug)]
-pub struct ClassSeen {
-    pub class: Class,
-    /// The server's search, without neighbours.
-    pub search: Latencies,
-    /// Neighbours, where they were asked.
-    pub neighbours: Latencies,
-}
-
-impl Seen {
-    fn add(&mut self, class: Class, times: Times) {
-        let at = self.classes.iter().position(|seen| seen.class == class);
-        let at = at.unwrap_or_else(|| {
-            self.classes.push(ClassSeen {
-                class,
-                search: Latencies::default(),
-                neighbours: Latencies::default(),
-            });
-            self.classes.len() - 1
-        });
-        let seen = &mut self.classes[at];
-        seen.search.record_us(times.search_us);
-        if times.neighbours_us > 0.0 {
-            seen.neighbours.record_us(times.neighbours_us);
-        }
-    }
-
-    /// All classes together: (search, neighbours).
-    #[must_use]
-    pub fn together(&self) -> (Latencies, Latencies) {
-        let mut all = (Latencies::default(), Latencies::default());
-        for seen in &self.classes {
-            all.0.merge(&seen.search);
-            all.1.merge(&seen.neighbours);
-        }
-        all
-    }
+    /// That load.
+    pub slice: Slice,
 }
 
 /// Sends look-ups, and every now and then a registration of a new donor.
@@ -96,7 +60,7 @@ pub struct MixedCaller {
     registrar: Registrar,
     /// The index of the next donor to register.
     next_donor: Arc<AtomicUsize>,
-    seen: Arc<Mutex<Seen>>,
+    register: Arc<Mutex<Latencies>>,
 }
 
 impl MixedCaller {
@@ -111,35 +75,48 @@ impl MixedCaller {
             registers: Method::new(channel, UNARY_PATH),
             registrar,
             next_donor,
-            seen: Arc::default(),
+            register: Arc::default(),
         }
     }
 
     /// Finds out what the server takes, then sends a part of that.
-    pub async fn measure(&self, concurrency: usize, turn: Duration) -> Mixed {
+    ///
+    /// # Errors
+    /// When the system does not tell the processor time.
+    pub async fn measure(
+        &self,
+        concurrency: usize,
+        turn: Duration,
+    ) -> Result<Mixed, LoadtestError> {
         let closed = Load {
             concurrency,
             rate: None,
             turn: turn / CAPACITY_TIME_SHARE,
         };
-        let mut slice = closed.on(self).await;
-        let capacity_per_s = slice.per_second();
-        *self.seen.lock() = Seen::default();
-        let rate_per_s = (capacity_per_s * LOAD_SHARE).max(1.0);
+        let own = own_cpu_time()?;
+        let full = closed.on(self).await;
+        let own = own_cpu_time()?.saturating_sub(own);
+        let capacity_per_s = full.per_second();
+        drop(self.finds.take_seen());
+        *self.register.lock() = Latencies::default();
+
+        let rate_per_s = (capacity_per_s * LOAD_SHARE).max(CALLS_MIN / turn.as_secs_f64());
         let open = Load {
             concurrency,
             rate: Some(rate_per_s),
             turn,
         };
-        let under_load = open.on(self).await;
-        slice.failed += under_load.failed;
-        slice.first_failure = slice.first_failure.or(under_load.first_failure);
-        Mixed {
+        let mut slice = open.on(self).await;
+        slice.failed += full.failed;
+        slice.first_failure = full.first_failure.or(slice.first_failure);
+        Ok(Mixed {
             capacity_per_s,
+            client_cpu_share: own.as_secs_f64() / full.elapsed.as_secs_f64(),
             rate_per_s,
-            seen: std::mem::take(&mut self.seen.lock()),
+            seen: self.finds.take_seen(),
+            register: std::mem::take(&mut self.register.lock()),
             slice,
-        }
+        })
     }
 
     async fn register(&mut self) -> Result<Told, String> {
@@ -151,7 +128,7 @@ impl MixedCaller {
             .call(request)
             .await
             .map_err(|status| format!("RegisterDonor: {status}"))?;
-        self.seen.lock().register.record(sent.elapsed());
+        self.register.lock().record(sent.elapsed());
         kept(&answer).map_err(|reason| format!("RegisterDonor: {reason}"))?;
         Ok(Told::default())
     }
@@ -163,34 +140,6 @@ impl Caller for MixedCaller {
             return self.register().await;
         }
         let look_up = ordinal - ordinal / REGISTER_ONE_IN - 1;
-        let (class, times) = self.finds.find(look_up).await?;
-        self.seen.lock().add(class, times);
-        Ok(Told {
-            server_us: Some(times.whole_us),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_kept_by_class() {
-        let times = |search_us, neighbours_us| Times {
-            whole_us: search_us + neighbours_us,
-            search_us,
-            neighbours_us,
-        };
-        let mut seen = Seen::default();
-        seen.add(Class::Edit, times(10.0, 0.0));
-        seen.add(Class::Negative, times(20.0, 400.0));
-        seen.add(Class::Edit, times(30.0, 0.0));
-        let edit = &seen.classes[0];
-        assert_eq!((edit.class, edit.search.count()), (Class::Edit, 2));
-        assert_eq!(edit.neighbours.count(), 0);
-        let (search, neighbours) = seen.together();
-        assert_eq!((search.count(), neighbours.count()), (3, 1));
-        assert!((neighbours.quantile_us(0.5) - 400.0).abs() < 1.0);
+        self.finds.call(look_up).await
     }
 }

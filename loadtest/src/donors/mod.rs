@@ -5,7 +5,9 @@ pub mod contention;
 pub mod mixed;
 pub mod register;
 pub mod report;
+pub mod seen;
 pub mod size;
+pub mod tables;
 
 use std::io::{self, Write};
 
@@ -20,7 +22,7 @@ pub async fn measure(args: &DonorsArgs) -> Result<DonorsReport, LoadtestError> {
     let mut growth = Vec::new();
     for donors in sizes(args.donors_from, args.donors) {
         let size = Box::pin(size::measure(args, donors)).await?;
-        writeln!(io::stderr(), "{}", size.line())?;
+        writeln!(io::stderr(), "{}", tables::line(&size))?;
         growth.push(size);
     }
     Ok(DonorsReport::new(args, growth))

@@ -85,9 +85,12 @@ pub async fn measure(args: &DonorsArgs, donors: usize) -> Result<SizeReport, Loa
     let turn = milliseconds(args.load_ms);
     let load = world.finds_alone(args, &channels).await;
     let next_donor = Arc::new(AtomicUsize::new(donors));
-    let mixed = world.mixed(args, &channels, &registrar, &next_donor).await;
+    let mixed = world
+        .mixed(args, &channels, &registrar, &next_donor)
+        .await?;
 
     let contention = if args.contention_donors == donors {
+        server.settled(milliseconds(args.settle_ms)).await?;
         let added = contention::donors_of(turn, args.tokens);
         let first = next_donor.fetch_add(added, Ordering::Relaxed);
         let callers = Callers {
@@ -228,7 +231,7 @@ impl World {
         channels: &[Channel],
         registrar: &Registrar,
         next_donor: &Arc<AtomicUsize>,
-    ) -> Mixed {
+    ) -> Result<Mixed, LoadtestError> {
         let finds = self.finds(channels, self.load_questions(&Class::ALL));
         let channel = channels[channels.len() - 1].clone();
         let caller = MixedCaller::new(finds, registrar.clone(), channel, Arc::clone(next_donor));
