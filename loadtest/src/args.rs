@@ -145,8 +145,9 @@ pub struct DonorsArgs {
     #[arg(long, default_value_t = 10_000, value_parser = bounded(10, 600_000), value_name = "MS")]
     pub load_ms: usize,
 
-    /// Longest wait after the registrations until the server has done what it does behind them.
-    #[arg(long, default_value_t = 60_000, value_parser = bounded(0, 3_600_000), value_name = "MS")]
+    /// Longest wait after the registrations until the server has done what it does behind them,
+    /// which for a million donors is many minutes.
+    #[arg(long, default_value_t = 1_800_000, value_parser = bounded(0, 3_600_000), value_name = "MS")]
     pub settle_ms: usize,
 
     /// Where this many donors are reached, look-ups are measured beside registrations, and
