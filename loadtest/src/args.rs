@@ -147,7 +147,12 @@ pub struct DonorsArgs {
 
     /// Longest wait after the registrations until the server has done what it does behind them,
     /// which for a million donors is many minutes.
-    #[arg(long, default_value_t = 1_800_000, value_parser = bounded(0, 3_600_000), value_name = "MS")]
+    #[arg(
+        long,
+        default_value_t = 1_800_000,
+        value_parser = bounded(0, 3_600_000),
+        value_name = "MS"
+    )]
     pub settle_ms: usize,
 
     /// Where this many donors are reached, look-ups are measured beside registrations, and

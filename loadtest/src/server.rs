@@ -130,13 +130,8 @@ async fn metrics_of(address: Option<&str>) -> Result<String, LoadtestError> {
 
 /// The value of a metric without labels.
 fn metric_of(page: &str, name: &str) -> Option<u64> {
-    page.lines().find_map(|line| {
-        line.strip_prefix(name)?
-            .strip_prefix(' ')?
-            .trim()
-            .parse()
-            .ok()
-    })
+    page.lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 /// What the wait for a quiet server came to.
