@@ -106,9 +106,13 @@ pub struct DonorsArgs {
     #[command(flatten)]
     pub common: CommonArgs,
 
-    /// Donors registered.
+    /// Donors registered at last; before that every power of ten below it is measured.
     #[arg(long, default_value_t = 10_000, value_parser = bounded(40, 1_000_000), value_name = "N")]
     pub donors: usize,
+
+    /// The smallest power of ten measured.
+    #[arg(long, default_value_t = 1000, value_parser = bounded(40, 1_000_000), value_name = "N")]
+    pub donors_from: usize,
 
     /// Tokens of a donor, and of most look-ups.
     #[arg(long, default_value_t = 2048, value_parser = bounded(1024, 65_536), value_name = "N")]
@@ -120,12 +124,12 @@ pub struct DonorsArgs {
     pub passages: Option<PathBuf>,
 
     /// Distinct passages that donors draw from, where the file has fewer: the others are derived
-    /// from it by a change of token ids.
-    #[arg(long, default_value_t = 0, value_parser = bounded(0, 1 << 20), value_name = "N")]
-    pub distinct_passages: usize,
+    /// from it by a change of token ids. Without it, as many as donors.
+    #[arg(long, value_parser = bounded(0, 1 << 20), value_name = "N")]
+    pub distinct_passages: Option<usize>,
 
-    /// Look-ups of each class.
-    #[arg(long, default_value_t = 500, value_parser = bounded(1, 100_000), value_name = "N")]
+    /// Look-ups of each class; all of them are kept, some 16 KiB each at 2,048 tokens.
+    #[arg(long, default_value_t = 500, value_parser = bounded(1, 10_000), value_name = "N")]
     pub queries: usize,
 
     /// Look-ups in flight while latency is measured.
@@ -137,9 +141,28 @@ pub struct DonorsArgs {
     #[arg(long, value_parser = parse_rate, value_name = "PER SECOND")]
     pub rate: Option<f64>,
 
-    /// How long latency is measured.
+    /// How long latency is measured, under look-ups alone and again under the mixed load.
     #[arg(long, default_value_t = 10_000, value_parser = bounded(10, 600_000), value_name = "MS")]
     pub load_ms: usize,
+
+    /// Longest wait after the registrations until the server has done what it does behind them,
+    /// which for a million donors is many minutes.
+    #[arg(
+        long,
+        default_value_t = 1_800_000,
+        value_parser = bounded(0, 3_600_000),
+        value_name = "MS"
+    )]
+    pub settle_ms: usize,
+
+    /// Where this many donors are reached, look-ups are measured beside registrations, and
+    /// registrations against removals; 0: nowhere.
+    #[arg(long, default_value_t = 10_000, value_parser = bounded(0, 1_000_000), value_name = "N")]
+    pub contention_donors: usize,
+
+    /// Where this many donors are reached, the server is started anew; 0: nowhere.
+    #[arg(long, default_value_t = 100_000, value_parser = bounded(0, 1_000_000), value_name = "N")]
+    pub restart_donors: usize,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -7,6 +7,7 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::SocketAddr,
     process::{Child, ChildStdin, Command, Stdio},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -16,11 +17,15 @@ use crate::error::LoadtestError;
 /// The line that says a server is ready has at most so many bytes.
 const READY_MAX_BYTES: u64 = 4096;
 const KIBIBYTES_PER_MEGABYTE: f64 = 1e6 / 1024.0;
+/// The unit of processor time in `/proc`, on every Linux.
+const TICK: Duration = Duration::from_millis(10);
 
 /// The one line that a server writes to standard output when it can be called.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ready {
     grpc: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
 }
 
 impl Ready {
@@ -29,6 +34,7 @@ impl Ready {
     pub fn at(address: SocketAddr) -> Self {
         Self {
             grpc: vec![address.to_string()],
+            http: None,
         }
     }
 
@@ -55,6 +61,8 @@ pub struct ServerProcess {
     _alive: Option<ChildStdin>,
     /// `host:port` of the gRPC service.
     pub address: String,
+    /// `host:port` of its metrics, where it has any.
+    pub http_address: Option<String>,
 }
 
 /// Memory of a process.
@@ -87,9 +95,16 @@ impl ServerProcess {
             process,
             _alive: alive,
             address: String::new(),
+            http_address: None,
         };
         let output = output.ok_or_else(|| server.failed("has no output"))?;
-        server.address = server.read_address(output)?;
+        let Ready { grpc, http } = server.read_ready(output)?;
+        // A server may also listen on a Unix socket.
+        server.address = grpc
+            .into_iter()
+            .find(|address| address.parse::<SocketAddr>().is_ok())
+            .ok_or_else(|| server.failed("listens on no TCP address"))?;
+        server.http_address = http;
         Ok(server)
     }
 
@@ -102,19 +117,22 @@ impl ServerProcess {
         memory_of(&status).ok_or_else(|| self.failed("its memory is not known"))
     }
 
-    fn read_address(&self, output: impl Read) -> Result<String, LoadtestError> {
+    /// Processor time that it has used.
+    ///
+    /// # Errors
+    /// As [`ServerProcess::memory`].
+    pub fn cpu_time(&self) -> Result<Duration, LoadtestError> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        cpu_time_of(&stat).ok_or_else(|| self.failed("its processor time is not known"))
+    }
+
+    fn read_ready(&self, output: impl Read) -> Result<Ready, LoadtestError> {
         let mut line = String::new();
         BufReader::new(output.take(READY_MAX_BYTES)).read_line(&mut line)?;
         if line.is_empty() {
             return Err(self.failed("ended before it was ready"));
         }
-        let ready: Ready = serde_json::from_str(&line)?;
-        // A server may also listen on a Unix socket.
-        ready
-            .grpc
-            .into_iter()
-            .find(|address| address.parse::<SocketAddr>().is_ok())
-            .ok_or_else(|| self.failed("listens on no TCP address"))
+        Ok(serde_json::from_str(&line)?)
     }
 
     fn failed(&self, reason: &str) -> LoadtestError {
@@ -153,6 +171,27 @@ pub fn end_with_parent() -> Result<(), LoadtestError> {
     Ok(())
 }
 
+/// Processor time that this process has used.
+///
+/// # Errors
+/// When the system does not say.
+pub fn own_cpu_time() -> Result<Duration, LoadtestError> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    cpu_time_of(&stat).ok_or_else(|| LoadtestError::Child {
+        role: "own",
+        reason: "its processor time is not known".to_owned(),
+    })
+}
+
+/// From the text of `/proc/PID/stat`: what the process and the kernel for it have used.
+fn cpu_time_of(stat: &str) -> Option<Duration> {
+    // The name, in parentheses, may hold spaces; the two are the 12th and 13th after it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut used = fields.split_whitespace().skip(11).map(str::parse::<u32>);
+    let (user, system) = (used.next()?.ok()?, used.next()?.ok()?);
+    Some(TICK * user + TICK * system)
+}
+
 /// From the text of `/proc/PID/status`.
 fn memory_of(status: &str) -> Option<Memory> {
     let kibibytes = |name: &str| {
@@ -176,6 +215,14 @@ mod tests {
         assert!((memory.resident_mb - 1024.0).abs() < 1e-9);
         assert!((memory.peak_resident_mb - 2048.0).abs() < 1e-9);
         assert_eq!(memory_of("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn processor_time_is_read_past_a_name_with_spaces() {
+        let stat = "7 (a) b c) S 1 1 1 0 -1 4194304 100 0 0 0 250 30 9 9 20 0 4 0 100";
+        assert_eq!(cpu_time_of(stat), Some(Duration::from_millis(2800)));
+        assert_eq!(cpu_time_of("7 (a) S 1"), None);
+        assert!(own_cpu_time().is_ok());
     }
 
     #[test]

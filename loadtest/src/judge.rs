@@ -62,40 +62,67 @@ impl<'a> TargetWindows<'a> {
     }
 }
 
-/// Which donors have a passage.
+/// Which donors have a passage: inverted lists in one array.
 #[derive(Debug)]
 pub struct PieceIndex {
-    donors_of: Vec<Vec<u32>>,
+    /// The list of passage `p` is `donors[starts[p]..starts[p + 1]]`.
+    starts: Vec<u32>,
+    donors: Vec<u32>,
+    /// Tokens that each donor shares with the target at hand; 0 between two targets.
+    shared: Vec<u32>,
 }
 
 impl PieceIndex {
     /// Indexes every donor.
     #[must_use]
-    pub fn new(set: &DonorSet, library: &Library) -> Self {
-        let mut donors_of = vec![Vec::new(); library.seen_count()];
-        for (index, donor) in (0..).zip(&set.donors) {
-            for piece in set.pieces_of(donor) {
-                donors_of[piece as usize].push(index);
+    pub fn new(set: &DonorSet) -> Self {
+        let mut starts = vec![0_u32; set.library.seen_count() + 1];
+        for &piece in set.pieces_of_each().flatten() {
+            starts[piece as usize + 1] += 1;
+        }
+        let mut total = 0;
+        for start in &mut starts {
+            total += *start;
+            *start = total;
+        }
+        let mut next = starts.clone();
+        let mut donors = vec![0; total as usize];
+        for (donor, pieces) in (0..).zip(set.pieces_of_each()) {
+            for &piece in pieces {
+                let place = &mut next[piece as usize];
+                donors[*place as usize] = donor;
+                *place += 1;
             }
         }
-        Self { donors_of }
+        Self {
+            starts,
+            donors,
+            shared: vec![0; set.count],
+        }
     }
 
     /// The donors that may be the best for passages, those that share most tokens first.
-    fn candidates(&self, pieces: &[PieceId], library: &Library) -> Vec<usize> {
-        let mut shared: HashMap<u32, usize> = HashMap::new();
+    fn candidates(&mut self, pieces: &[PieceId], library: &Library) -> Vec<usize> {
+        let mut touched: Vec<u32> = Vec::new();
         for &piece in pieces {
-            for &donor in &self.donors_of[piece as usize] {
-                *shared.entry(donor).or_default() += library.tokens(piece).len();
+            let length = u32::try_from(library.length(piece)).expect("a line is bounded");
+            let at = piece as usize;
+            let list = self.starts[at] as usize..self.starts[at + 1] as usize;
+            for &donor in &self.donors[list] {
+                let shared = &mut self.shared[donor as usize];
+                if *shared == 0 {
+                    touched.push(donor);
+                }
+                *shared += length;
             }
         }
-        let most = shared.values().copied().max().unwrap_or(0);
-        let enough = most as f64 * CANDIDATE_SHARE;
-        let mut ranked: Vec<(usize, u32)> = shared
+        let mut ranked: Vec<(u32, u32)> = touched
             .into_iter()
-            .filter(|&(_, tokens)| tokens as f64 >= enough)
-            .map(|(donor, tokens)| (tokens, donor))
+            .map(|donor| (std::mem::take(&mut self.shared[donor as usize]), donor))
             .collect();
+        let most = ranked.iter().map(|&(shared, _)| shared).max().unwrap_or(0);
+        let enough = f64::from(most) * CANDIDATE_SHARE;
+        ranked.retain(|&(shared, _)| f64::from(shared) >= enough);
         ranked.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
         ranked
             .into_iter()
@@ -106,12 +133,12 @@ impl PieceIndex {
 
     /// Tokens that the best donor of all covers.
     #[must_use]
-    pub fn best_coverage(&self, target: &Target, set: &DonorSet, library: &Library) -> usize {
+    pub fn best_coverage(&mut self, target: &Target, set: &DonorSet) -> usize {
         let windows = TargetWindows::new(&target.tokens);
-        self.candidates(&target.pieces, library)
+        self.candidates(&target.pieces, &set.library)
             .into_iter()
             .chain(target.source)
-            .map(|donor| windows.covered_by(&set.donors[donor].tokens))
+            .map(|donor| windows.covered_by(&set.donor(donor).tokens))
             .max()
             .unwrap_or(0)
     }

@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::{
     args::{Cli, Command},
     child::end_with_parent,
-    donors, echo,
+    donors::{self, tables::tables},
+    echo,
     error::LoadtestError,
     kill_test, manifest, priors, quality, score,
 };
@@ -25,7 +26,7 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
         }
         Command::Donors(args) => {
             let report = on_runtime(args.common.client_workers, donors::measure(&args))?;
-            tell(args.common.json, &report, report.table())?;
+            tell(args.common.json, &report, tables(&report))?;
             report.verdict()
         }
         Command::Quality(args) => {

@@ -71,6 +71,12 @@ mod tests {
             "3",
             "--load-ms",
             "50",
+            "--donors-from",
+            "100",
+            "--contention-donors",
+            "120",
+            "--restart-donors",
+            "100",
         ];
         let report = check(&[&["donors"][..], &sizes].concat());
         let fields = [
@@ -79,8 +85,27 @@ mod tests {
             "find_rps",
             "register_per_s",
             "rss_mb",
+            "rss_bytes_per_token",
+            "generate_us",
         ];
         assert_positive(&report, &fields);
+        assert_eq!(
+            (&report["failed"], &report["false_spans"]),
+            (&0.into(), &0.into())
+        );
+        assert_positive(
+            &report["mixed"],
+            &["capacity_per_s", "search_p50_us", "register_p50_us"],
+        );
+        let contention = ["registrations_per_s", "removals_per_s"];
+        assert_positive(&report["contention"], &contention);
+        assert_positive(&report["contention"]["p99_ratios"], &["whole", "search"]);
+        let growth = report["growth"].as_array().unwrap();
+        let sizes: Vec<_> = growth.iter().map(|size| size["donors"].as_u64()).collect();
+        assert_eq!(sizes, [Some(100), Some(120)]);
+        let restart = &growth[0]["restart"];
+        assert!(restart["held_donors"].as_u64().unwrap() >= 100, "{restart}");
+        assert_eq!(restart["asked"], restart["right"]);
         let classes = report["classes"].as_object().unwrap();
         assert_eq!(classes.len(), 13);
         for (name, class) in classes {

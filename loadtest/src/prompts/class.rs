@@ -120,18 +120,12 @@ pub struct Target {
 impl Target {
     /// Makes a target of `class` from the donor with the index `source`.
     #[must_use]
-    pub fn new(
-        class: Class,
-        source: usize,
-        set: &DonorSet,
-        library: &Library,
-        random: &mut Random,
-    ) -> Self {
-        let donor = &set.donors[source];
-        let all = || set.pieces_of(donor).collect::<Vec<PieceId>>();
+    pub fn new(class: Class, source: usize, set: &DonorSet, random: &mut Random) -> Self {
+        let donor = &set.donor(source);
+        let all = || set.pieces_of(source);
         let (tokens, pieces) = match class {
             Class::Identical => (donor.tokens.clone(), all()),
-            Class::Wrapper => (rewrapped(library, &donor.pieces, set, random), all()),
+            Class::Wrapper => (rewrapped(&donor.pieces, set, random), all()),
             Class::Shift => {
                 let front = random.within(&SHIFT_TOKENS);
                 let moved = [noise(front, random), donor.tokens.clone()].concat();
@@ -140,21 +134,21 @@ impl Target {
             Class::Reorder => {
                 let mut order = donor.pieces.clone();
                 random.shuffle(&mut order);
-                (rewrapped(library, &order, set, random), order)
+                (rewrapped(&order, set, random), order)
             }
-            Class::Partial => partial(donor, set, library, random),
+            Class::Partial => partial(donor, set, random),
             Class::Edit => (edited(&donor.tokens, random), all()),
-            Class::Contained => contained(donor, library, random),
+            Class::Contained => contained(donor, &set.library, random),
             Class::MultiTurn => {
                 let answer = noise(PASSAGE_TOKENS, random);
                 let question = noise(QUESTION_TOKENS, random);
                 ([donor.tokens.clone(), answer, question].concat(), all())
             }
-            Class::Separator => (separated(donor, library), all()),
+            Class::Separator => (separated(donor, &set.library), all()),
             Class::Template => (with_variables(&donor.tokens, random), all()),
-            Class::Preamble => (behind_preamble(donor, set, library, random), all()),
-            Class::Crowd => (crowded(donor, set, library, random), all()),
-            Class::Negative => (unseen(set, library, random), Vec::new()),
+            Class::Preamble => (behind_preamble(donor, set, random), all()),
+            Class::Crowd => (crowded(donor, set, random), all()),
+            Class::Negative => (unseen(set, random), Vec::new()),
         };
         Self {
             class,
@@ -165,28 +159,21 @@ impl Target {
     }
 }
 
-fn rewrapped(
-    library: &Library,
-    pieces: &[PieceId],
-    set: &DonorSet,
-    random: &mut Random,
-) -> Vec<u32> {
+fn rewrapped(pieces: &[PieceId], set: &DonorSet, random: &mut Random) -> Vec<u32> {
     let opening = instruction(random);
-    let mut tokens = compose(library, opening, pieces, random).tokens;
+    let mut tokens = compose(&set.library, opening, pieces, random).tokens;
     fit(&mut tokens, set.tokens_each, random);
     tokens
 }
 
-fn partial(
-    donor: &Donor,
-    set: &DonorSet,
-    library: &Library,
-    random: &mut Random,
-) -> (Vec<u32>, Vec<PieceId>) {
+fn partial(donor: &Donor, set: &DonorSet, random: &mut Random) -> (Vec<u32>, Vec<PieceId>) {
     let kept = donor.pieces[..donor.pieces.len() * 3 / 4].to_vec();
     let mut tokens = instruction(random);
-    tokens.extend(join(library, &kept, SEPARATOR));
-    for new in library.draw_unseen(donor.pieces.len() - kept.len(), random) {
+    tokens.extend(join(&set.library, &kept, SEPARATOR));
+    for new in set
+        .library
+        .draw_unseen(donor.pieces.len() - kept.len(), random)
+    {
         tokens.push(SEPARATOR);
         tokens.extend_from_slice(new);
     }
@@ -227,7 +214,7 @@ fn separated(donor: &Donor, library: &Library) -> Vec<u32> {
     tokens[0] = (tokens[0] + 1) % VOCABULARY;
     let mut at = donor.body_start;
     for &piece in &donor.pieces[..donor.pieces.len() - 1] {
-        at += library.tokens(piece).len();
+        at += library.length(piece);
         if let Some(separator) = tokens.get_mut(at) {
             *separator = OTHER_SEPARATOR;
         }
@@ -236,28 +223,26 @@ fn separated(donor: &Donor, library: &Library) -> Vec<u32> {
     tokens
 }
 
-fn behind_preamble(
-    donor: &Donor,
-    set: &DonorSet,
-    library: &Library,
-    random: &mut Random,
-) -> Vec<u32> {
+fn behind_preamble(donor: &Donor, set: &DonorSet, random: &mut Random) -> Vec<u32> {
     let opening = [set.preamble.clone(), instruction(random)].concat();
-    let mut tokens = compose(library, opening, &donor.pieces, random).tokens;
+    let mut tokens = compose(&set.library, opening, &donor.pieces, random).tokens;
     fit(&mut tokens, set.tokens_each, random);
     tokens
 }
 
-fn crowded(donor: &Donor, set: &DonorSet, library: &Library, random: &mut Random) -> Vec<u32> {
+fn crowded(donor: &Donor, set: &DonorSet, random: &mut Random) -> Vec<u32> {
     let opening = donor.tokens[..donor.body_start].to_vec();
-    let mut tokens = compose(library, opening, &donor.pieces, random).tokens;
+    let mut tokens = compose(&set.library, opening, &donor.pieces, random).tokens;
     fit(&mut tokens, set.tokens_each, random);
     tokens
 }
 
-fn unseen(set: &DonorSet, library: &Library, random: &mut Random) -> Vec<u32> {
+fn unseen(set: &DonorSet, random: &mut Random) -> Vec<u32> {
     let mut tokens = instruction(random);
-    for passage in library.draw_unseen(passages_of(set.tokens_each), random) {
+    for passage in set
+        .library
+        .draw_unseen(passages_of(set.tokens_each), random)
+    {
         tokens.extend_from_slice(passage);
         tokens.push(SEPARATOR);
     }

@@ -1,5 +1,7 @@
 //! The donors: prompts of an instruction, several passages and a question, in four groups.
 
+use std::ops::Range;
+
 use super::{
     INSTRUCTION_TOKENS, Library, PASSAGE_TOKENS, PieceId, QUESTION_TOKENS, SEPARATOR, VOCABULARY,
 };
@@ -14,6 +16,8 @@ const PREAMBLE_DONORS_MAX: usize = 1000;
 /// A template has a variable of 1 to 3 tokens in every stretch of so many.
 const VARIABLE_EVERY_TOKENS: usize = 60;
 const VARIABLE_TOKENS: std::ops::RangeInclusive<usize> = 1..=3;
+/// Sets the randomness of donors apart from everything else's.
+const DONORS_PURPOSE: u64 = 0x00D0_0000;
 /// Passages that the preamble takes the place of.
 const PREAMBLE_PASSAGES: usize = PREAMBLE_TOKENS.div_ceil(PASSAGE_TOKENS);
 
@@ -31,93 +35,147 @@ pub enum Group {
 }
 
 /// A prompt that is registered.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Donor {
     pub group: Group,
     pub tokens: Vec<u32>,
-    /// The passages in it, in order.
+    /// The passages in it, in order, without those of a shared preamble.
     pub pieces: Vec<PieceId>,
     /// Where the first passage begins.
     pub body_start: usize,
 }
 
-/// Every donor, and the parts that groups of them share.
+/// Every donor, as what is needed to make it: its passages, and what groups of donors share. Its
+/// tokens are made whenever they are asked for, so that a million donors take little memory here.
 #[derive(Debug)]
 pub struct DonorSet {
-    pub donors: Vec<Donor>,
+    pub library: Library,
+    pub count: usize,
     /// Tokens of each.
     pub tokens_each: usize,
     pub preamble: Vec<u32>,
     /// The passages that the preamble is made of.
-    pub preamble_pieces: Vec<PieceId>,
+    preamble_pieces: Vec<PieceId>,
+    template: Donor,
+    crowd_opening: Vec<u32>,
+    crowd_head: Vec<PieceId>,
+    /// Passages of each donor, as many for every one.
+    pieces: Vec<PieceId>,
+    random: Random,
 }
 
 impl DonorSet {
     /// `count` donors of `tokens_each` tokens.
     #[must_use]
-    pub fn new(library: &Library, count: usize, tokens_each: usize, random: &mut Random) -> Self {
+    pub fn new(library: Library, count: usize, tokens_each: usize, random: &mut Random) -> Self {
         let passages = passages_of(tokens_each);
-        let shared = (count / 20).clamp(2, TEMPLATE_DONORS_MAX);
-        let behind = (count / 10).clamp(2, PREAMBLE_DONORS_MAX);
         let preamble_pieces = library.draw_seen(PREAMBLE_PASSAGES, random);
-        let mut preamble = join(library, &preamble_pieces, SEPARATOR);
+        let mut preamble = join(&library, &preamble_pieces, SEPARATOR);
         fit(&mut preamble, PREAMBLE_TOKENS, random);
-        let template = plain(
+        let template_pieces = library.draw_seen(passages, random);
+        let opening = instruction(random);
+        let mut template = compose(&library, opening, &template_pieces, random);
+        fit(&mut template.tokens, tokens_each, random);
+        let mut set = Self {
+            crowd_head: library.draw_seen(passages / 2, random),
+            crowd_opening: instruction(random),
+            random: random.branch(DONORS_PURPOSE),
             library,
-            &library.draw_seen(passages, random),
-            tokens_each,
-            random,
-        );
-        let crowd_head = library.draw_seen(passages / 2, random);
-        let crowd_instruction = instruction(random);
-
-        let mut donors = Vec::with_capacity(count);
-        for _ in 0..shared {
-            donors.push(Donor {
-                group: Group::Template,
-                tokens: with_variables(&template.tokens, random),
-                ..template.clone()
-            });
-        }
-        for _ in 0..shared {
-            let pieces = crowd_body(library, &crowd_head, passages, random);
-            let mut donor = Donor {
-                group: Group::Crowd,
-                ..compose(library, crowd_instruction.clone(), &pieces, random)
-            };
-            fit(&mut donor.tokens, tokens_each, random);
-            donors.push(donor);
-        }
-        for _ in 0..behind {
-            let pieces = library.draw_seen(passages - PREAMBLE_PASSAGES, random);
-            let opening = [preamble.clone(), instruction(random)].concat();
-            let mut donor = Donor {
-                group: Group::Preamble,
-                ..compose(library, opening, &pieces, random)
-            };
-            fit(&mut donor.tokens, tokens_each, random);
-            donors.push(donor);
-        }
-        while donors.len() < count {
-            let pieces = library.draw_seen(passages, random);
-            donors.push(plain(library, &pieces, tokens_each, random));
-        }
-        donors.truncate(count);
-        Self {
-            donors,
+            count,
             tokens_each,
             preamble,
             preamble_pieces,
+            template,
+            pieces: Vec::with_capacity(count * passages),
+        };
+        for index in 0..count {
+            let pieces = set.draw(index);
+            set.pieces.extend(pieces);
+        }
+        set
+    }
+
+    /// The donors of a group, by index.
+    #[must_use]
+    pub fn members(&self, group: Group) -> Range<usize> {
+        let shared = (self.count / 20).clamp(2, TEMPLATE_DONORS_MAX);
+        let behind = (self.count / 10).clamp(2, PREAMBLE_DONORS_MAX);
+        match group {
+            Group::Template => 0..shared,
+            Group::Crowd => shared..2 * shared,
+            Group::Preamble => 2 * shared..2 * shared + behind,
+            Group::Plain => 2 * shared + behind..self.count,
         }
     }
 
-    /// Every passage in a donor, also those of a preamble.
-    pub fn pieces_of<'a>(&'a self, donor: &'a Donor) -> impl Iterator<Item = PieceId> + 'a {
-        let shared = match donor.group {
-            Group::Preamble => self.preamble_pieces.as_slice(),
-            Group::Plain | Group::Template | Group::Crowd => &[],
+    /// The donor with an index. One past the last is a further plain one, that no target is made
+    /// from.
+    #[must_use]
+    pub fn donor(&self, index: usize) -> Donor {
+        let random = &mut self.random.branch(2 * index as u64);
+        let group = self.group(index);
+        let pieces = self.pieces_of(index);
+        let library = &self.library;
+        let mut donor = match group {
+            Group::Template => Donor {
+                tokens: with_variables(&self.template.tokens, random),
+                ..self.template.clone()
+            },
+            Group::Crowd => compose(library, self.crowd_opening.clone(), &pieces, random),
+            Group::Preamble => {
+                let opening = [self.preamble.clone(), instruction(random)].concat();
+                compose(library, opening, &pieces[PREAMBLE_PASSAGES..], random)
+            }
+            Group::Plain => compose(library, instruction(random), &pieces, random),
         };
-        shared.iter().chain(&donor.pieces).copied()
+        donor.group = group;
+        fit(&mut donor.tokens, self.tokens_each, random);
+        donor
+    }
+
+    /// Every passage in a donor, also those of a preamble.
+    #[must_use]
+    pub fn pieces_of(&self, index: usize) -> Vec<PieceId> {
+        let passages = passages_of(self.tokens_each);
+        match self.pieces.get(index * passages..(index + 1) * passages) {
+            Some(pieces) => pieces.to_vec(),
+            None => self.draw(index),
+        }
+    }
+
+    /// What [`DonorSet::pieces_of`] gives for each donor in turn.
+    pub fn pieces_of_each(&self) -> impl Iterator<Item = &[PieceId]> {
+        self.pieces.chunks_exact(passages_of(self.tokens_each))
+    }
+
+    fn group(&self, index: usize) -> Group {
+        [Group::Template, Group::Crowd, Group::Preamble]
+            .into_iter()
+            .find(|&group| self.members(group).contains(&index))
+            .unwrap_or(Group::Plain)
+    }
+
+    fn draw(&self, index: usize) -> Vec<PieceId> {
+        let random = &mut self.random.branch(2 * index as u64 + 1);
+        let passages = passages_of(self.tokens_each);
+        let mut pieces = match self.group(index) {
+            Group::Template => return self.template.pieces.clone(),
+            Group::Preamble => {
+                let own = passages - PREAMBLE_PASSAGES;
+                let mut pieces = self.preamble_pieces.clone();
+                pieces.extend(self.library.draw_seen(own, random));
+                return pieces;
+            }
+            Group::Crowd => self.crowd_head.clone(),
+            Group::Plain => Vec::with_capacity(passages),
+        };
+        while pieces.len() < passages {
+            let drawn = self.library.draw_seen(1, random);
+            if !pieces.contains(&drawn[0]) {
+                pieces.extend(drawn);
+            }
+        }
+        pieces
     }
 }
 
@@ -125,31 +183,6 @@ impl DonorSet {
 #[must_use]
 pub const fn passages_of(tokens: usize) -> usize {
     tokens / PASSAGE_TOKENS
-}
-
-fn plain(library: &Library, pieces: &[PieceId], tokens: usize, random: &mut Random) -> Donor {
-    let opening = instruction(random);
-    let mut donor = compose(library, opening, pieces, random);
-    fit(&mut donor.tokens, tokens, random);
-    donor
-}
-
-fn crowd_body(
-    library: &Library,
-    head: &[PieceId],
-    passages: usize,
-    random: &mut Random,
-) -> Vec<PieceId> {
-    let mut pieces = head.to_vec();
-    while pieces.len() < passages {
-        let [piece] = library.draw_seen(1, random)[..] else {
-            continue;
-        };
-        if !pieces.contains(&piece) {
-            pieces.push(piece);
-        }
-    }
-    pieces
 }
 
 /// Opening, passages, question.
@@ -185,7 +218,7 @@ pub(super) fn join(library: &Library, pieces: &[PieceId], separator: u32) -> Vec
         if at > 0 {
             tokens.push(separator);
         }
-        tokens.extend_from_slice(library.tokens(piece));
+        library.put(piece, &mut tokens);
     }
     tokens
 }

@@ -12,14 +12,17 @@ pub type PieceId = u32;
 const SEEN_PERCENT: usize = 85;
 /// A few passages are in many prompts, most in few, as retrieval over a real collection does it.
 const POPULARITY_EXPONENT: f64 = 0.8;
-/// The smallest prime that is not below the vocabulary: the modulus of [`derive`].
-const DERIVE_MODULUS: u64 = 151_937;
+/// The smallest prime that is not below the vocabulary: the modulus of a [`Change`].
+const CHANGE_MODULUS: u64 = 151_937;
 
 /// Passages, split into those that donors use and those that they never do.
 #[derive(Debug)]
 pub struct Library {
+    /// The file's own; the further ones that donors use are made of them when they are needed.
     seen: Vec<Passage>,
     unseen: Vec<Passage>,
+    /// How the token ids of each further generation of passages are changed.
+    changes: Vec<Change>,
     popularity: Zipf,
     /// Which seen passage has which popularity rank.
     by_rank: Vec<PieceId>,
@@ -32,16 +35,14 @@ impl Library {
     #[must_use]
     pub fn new(mut passages: Vec<Passage>, distinct: usize, random: &mut Random) -> Self {
         let unseen = passages.split_off(passages.len() * SEEN_PERCENT / 100);
-        let mut seen = passages;
-        let originals = seen.len();
-        for index in originals..distinct {
-            let derived = derive(&seen[index % originals], (index / originals) as u64);
-            seen.push(derived);
-        }
-        let mut by_rank: Vec<PieceId> = (0..).take(seen.len()).collect();
+        let seen = passages;
+        let pool = distinct.max(seen.len());
+        let generations = pool.div_ceil(seen.len()) as u64;
+        let mut by_rank: Vec<PieceId> = (0..).take(pool).collect();
         random.shuffle(&mut by_rank);
         Self {
-            popularity: Zipf::new(seen.len(), POPULARITY_EXPONENT),
+            changes: (1..generations).map(Change::new).collect(),
+            popularity: Zipf::new(pool, POPULARITY_EXPONENT),
             seen,
             unseen,
             by_rank,
@@ -51,18 +52,33 @@ impl Library {
     /// Passages that donors draw from.
     #[must_use]
     pub fn seen_count(&self) -> usize {
-        self.seen.len()
+        self.by_rank.len()
     }
 
-    /// The tokens of a seen passage.
+    /// How many tokens a seen passage has.
     #[must_use]
-    pub fn tokens(&self, piece: PieceId) -> &[u32] {
-        &self.seen[piece as usize]
+    pub fn length(&self, piece: PieceId) -> usize {
+        self.seen[piece as usize % self.seen.len()].len()
+    }
+
+    /// Appends the tokens of a seen passage.
+    pub fn put(&self, piece: PieceId, into: &mut Vec<u32>) {
+        let (generation, original) = (
+            piece as usize / self.seen.len(),
+            &self.seen[piece as usize % self.seen.len()],
+        );
+        match generation.checked_sub(1) {
+            None => into.extend_from_slice(original),
+            Some(change) => {
+                let change = self.changes[change];
+                into.extend(original.iter().map(|&token| change.of(token)));
+            }
+        }
     }
 
     /// Distinct seen passages, popular ones more often.
     pub fn draw_seen(&self, count: usize, random: &mut Random) -> Vec<PieceId> {
-        assert!(count <= self.seen.len(), "arguments are checked");
+        assert!(count <= self.seen_count(), "arguments are checked");
         let mut drawn = Vec::with_capacity(count);
         while drawn.len() < count {
             let piece = self.by_rank[self.popularity.draw(random)];
@@ -88,20 +104,28 @@ impl Library {
     /// How many passages [`Library::draw_seen`] and [`Library::draw_unseen`] can both give.
     #[must_use]
     pub fn draw_max(&self) -> usize {
-        self.seen.len().min(self.unseen.len())
+        self.seen_count().min(self.unseen.len())
     }
 }
 
-/// The passage under `token -> (a * token + b) mod p`, with a and b drawn from `generation`.
-fn derive(passage: &[u32], generation: u64) -> Passage {
-    let mut random = Random::new(generation);
-    let factor = 1 + random.bits() % (DERIVE_MODULUS - 1);
-    let offset = random.bits() % DERIVE_MODULUS;
-    passage
-        .iter()
-        .map(|&token| {
-            let moved = (u64::from(token) * factor + offset) % DERIVE_MODULUS;
-            u32::try_from(moved).expect("below a modulus of 18 bits")
-        })
-        .collect()
+/// `token -> (factor * token + offset) mod p`, which no two tokens share.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    factor: u64,
+    offset: u64,
+}
+
+impl Change {
+    fn new(generation: u64) -> Self {
+        let mut random = Random::new(generation);
+        Self {
+            factor: 1 + random.bits() % (CHANGE_MODULUS - 1),
+            offset: random.bits() % CHANGE_MODULUS,
+        }
+    }
+
+    fn of(self, token: u32) -> u32 {
+        let moved = (u64::from(token) * self.factor + self.offset) % CHANGE_MODULUS;
+        u32::try_from(moved).expect("below a modulus of 18 bits")
+    }
 }

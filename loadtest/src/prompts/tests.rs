@@ -10,7 +10,6 @@ const DONORS: usize = 400;
 const TOKENS: usize = 1024;
 
 struct Fixture {
-    library: Library,
     set: DonorSet,
     random: Random,
 }
@@ -21,30 +20,23 @@ fn fixture(seed: u64) -> Fixture {
         .map(|_| (0..245).map(|_| random.below_u32(VOCABULARY)).collect())
         .collect();
     let library = Library::new(passages, 0, &mut random);
-    let set = DonorSet::new(&library, DONORS, TOKENS, &mut random);
-    Fixture {
-        library,
-        set,
-        random,
-    }
+    let set = DonorSet::new(library, DONORS, TOKENS, &mut random);
+    Fixture { set, random }
 }
 
 /// Makes targets of a class and gives (tokens, tokens that the source covers) of each.
 fn check(class: Class) -> Vec<(usize, usize)> {
     let mut at = fixture(11);
-    let sources: Vec<usize> = (0..DONORS)
-        .filter(|&index| at.set.donors[index].group == class.group())
-        .take(40)
-        .collect();
+    let sources = at.set.members(class.group());
     assert!(sources.len() > 10);
     sources
-        .into_iter()
+        .take(40)
         .map(|source| {
-            let target = Target::new(class, source, &at.set, &at.library, &mut at.random);
+            let target = Target::new(class, source, &at.set, &mut at.random);
             let windows = TargetWindows::new(&target.tokens);
             (
                 target.tokens.len(),
-                windows.covered_by(&at.set.donors[source].tokens),
+                windows.covered_by(&at.set.donor(source).tokens),
             )
         })
         .collect()
@@ -65,18 +57,11 @@ fn check_covered(class: Class, length: std::ops::RangeInclusive<usize>, least_co
 #[test]
 fn donors_have_the_length_and_the_groups_asked_for() {
     let at = fixture(5);
-    assert_eq!(at.set.donors.len(), DONORS);
-    assert!(
-        at.set
-            .donors
-            .iter()
-            .all(|donor| donor.tokens.len() == TOKENS)
-    );
     let count = |group| {
-        at.set
-            .donors
-            .iter()
-            .filter(|donor| donor.group == group)
+        let donors = (0..DONORS).map(|index| at.set.donor(index));
+        let members = donors.filter(|donor| donor.group == group);
+        members
+            .inspect(|donor| assert_eq!(donor.tokens.len(), TOKENS))
             .count()
     };
     assert_eq!(count(Group::Template), 20);
@@ -87,7 +72,7 @@ fn donors_have_the_length_and_the_groups_asked_for() {
 
 #[test]
 fn the_same_seed_gives_the_same_donors_and_another_does_not() {
-    let tokens = |seed| fixture(seed).set.donors[200].tokens.clone();
+    let tokens = |seed| fixture(seed).set.donor(200).tokens;
     assert_eq!(tokens(5), tokens(5));
     assert_ne!(tokens(5), tokens(6));
 }
@@ -129,15 +114,12 @@ fn classes_change_what_the_table_says() {
 fn negatives_share_nothing_with_any_donor() {
     let mut at = fixture(11);
     for _ in 0..4 {
-        let target = Target::new(Class::Negative, 0, &at.set, &at.library, &mut at.random);
+        let target = Target::new(Class::Negative, 0, &at.set, &mut at.random);
         assert_eq!(target.tokens.len(), TOKENS);
         assert_eq!(target.source, None);
         let windows = TargetWindows::new(&target.tokens);
-        let most = at
-            .set
-            .donors
-            .iter()
-            .map(|donor| windows.covered_by(&donor.tokens))
+        let most = (0..DONORS)
+            .map(|donor| windows.covered_by(&at.set.donor(donor).tokens))
             .max();
         assert_eq!(most, Some(0));
     }
@@ -146,20 +128,15 @@ fn negatives_share_nothing_with_any_donor() {
 #[test]
 fn the_best_donor_is_the_best_of_all() {
     let mut at = fixture(11);
-    let index = PieceIndex::new(&at.set, &at.library);
+    let mut index = PieceIndex::new(&at.set);
     for class in Class::ALL {
-        let Some(source) = (0..DONORS).rfind(|&i| at.set.donors[i].group == class.group()) else {
-            continue;
-        };
-        let target = Target::new(class, source, &at.set, &at.library, &mut at.random);
+        let source = at.set.members(class.group()).end - 1;
+        let target = Target::new(class, source, &at.set, &mut at.random);
         let windows = TargetWindows::new(&target.tokens);
-        let every = at
-            .set
-            .donors
-            .iter()
-            .map(|donor| windows.covered_by(&donor.tokens))
+        let every = (0..DONORS)
+            .map(|donor| windows.covered_by(&at.set.donor(donor).tokens))
             .max();
-        let best = index.best_coverage(&target, &at.set, &at.library);
+        let best = index.best_coverage(&target, &at.set);
         assert_eq!(Some(best), every, "{}", class.name());
     }
 }
@@ -170,16 +147,61 @@ fn derived_passages_share_nothing_with_their_originals() {
     let passages: Vec<Vec<u32>> = (0..100)
         .map(|_| (0..245).map(|_| random.below_u32(VOCABULARY)).collect())
         .collect();
-    let library = Library::new(passages, 200, &mut random);
-    assert_eq!(library.seen_count(), 200);
-    let original = library.tokens(0);
-    let derived = library.tokens(85);
-    assert_eq!(TargetWindows::new(derived).covered_by(original), 0);
+    let library = Library::new(passages, 255, &mut random);
+    assert_eq!(library.seen_count(), 255);
+    let tokens = |piece| {
+        let mut tokens = Vec::new();
+        library.put(piece, &mut tokens);
+        assert_eq!(tokens.len(), library.length(piece));
+        tokens
+    };
+    // 85 passages are seen, so 85 is the first of them, changed, and 170 the same, changed again.
+    let generations = [tokens(0), tokens(85), tokens(170)];
     let distinct = |tokens: &[u32]| {
         tokens
             .iter()
             .collect::<std::collections::HashSet<_>>()
             .len()
     };
-    assert_eq!(distinct(original), distinct(derived));
+    for (at, derived) in generations.iter().enumerate() {
+        assert_eq!(distinct(&generations[0]), distinct(derived));
+        for other in &generations[..at] {
+            assert_eq!(TargetWindows::new(derived).covered_by(other), 0);
+        }
+    }
+}
+
+#[test]
+fn a_donor_is_the_same_whenever_it_is_made_and_holds_the_passages_it_is_said_to() {
+    let at = fixture(5);
+    let library = &at.set.library;
+    // 400 is past the last: made from passages that are kept nowhere.
+    for index in [0, 20, 40, 80, 399, 400] {
+        let donor = at.set.donor(index);
+        assert_eq!(donor, at.set.donor(index));
+        let held = TargetWindows::new(&donor.tokens);
+        let pieces = at.set.pieces_of(index);
+        assert_eq!(pieces.len(), passages_of(TOKENS));
+        let together: Vec<u32> = pieces.iter().fold(Vec::new(), |mut all, &piece| {
+            library.put(piece, &mut all);
+            all
+        });
+        let covered = held.covered_by(&together);
+        assert!(covered > TOKENS * 9 / 10, "donor {index}: {covered}");
+    }
+}
+
+#[test]
+fn a_popular_passage_is_in_a_large_share_of_the_donors() {
+    let at = fixture(5);
+    let mut holders = vec![0_usize; at.set.library.seen_count()];
+    for pieces in at.set.pieces_of_each() {
+        for &piece in pieces {
+            holders[piece as usize] += 1;
+        }
+    }
+    holders.sort_unstable();
+    let (least, most) = (holders[0], holders[holders.len() - 1]);
+    assert!(most > DONORS / 5, "{most}");
+    assert!(least < DONORS / 20, "{least}");
 }

@@ -89,28 +89,22 @@ impl World {
                 reason: format!("needs {needed} unseen passages, has {}", library.draw_max()),
             });
         }
-        let set = DonorSet::new(&library, args.donors, args.tokens, &mut random);
+        let set = DonorSet::new(library, args.donors, args.tokens, &mut random);
         let home = namespace("tokens");
         let at_home = selector(home.clone());
-        for donor in &set.donors {
-            Planted::plant(
-                &mut self.donors,
-                &at_home,
-                donor.tokens.clone(),
-                String::new(),
-            );
+        for index in 0..set.count {
+            let tokens = set.donor(index).tokens;
+            Planted::plant(&mut self.donors, &at_home, tokens, String::new());
         }
-        let index = PieceIndex::new(&set, &library);
+        let mut index = PieceIndex::new(&set);
         for class in Class::ALL {
-            let sources: Vec<usize> = (0..set.donors.len())
-                .filter(|&donor| set.donors[donor].group == class.group())
-                .collect();
+            let sources = set.members(class.group());
             for _ in 0..args.queries {
-                let source = sources[random.below(sources.len())];
-                let target = Target::new(class, source, &set, &library, &mut random);
+                let source = sources.start + random.below(sources.len());
+                let target = Target::new(class, source, &set, &mut random);
                 self.questions.push(Question {
                     class: QualityClass::Tokens(class),
-                    best: index.best_coverage(&target, &set, &library),
+                    best: index.best_coverage(&target, &set),
                     tokens: target.tokens,
                     text: String::new(),
                     namespace: at_home.clone(),
@@ -122,7 +116,7 @@ impl World {
         let elsewhere = neighbouring_namespaces(&home);
         for at in 0..args.queries {
             // Passages that nobody has in the namespace that is asked.
-            let hidden = Target::new(Class::Negative, 0, &set, &library, &mut random).tokens;
+            let hidden = Target::new(Class::Negative, 0, &set, &mut random).tokens;
             let foreign = selector(elsewhere[at % elsewhere.len()].clone());
             let source = Planted::plant(&mut self.donors, &foreign, hidden.clone(), String::new());
             self.questions.push(Question {
