@@ -152,10 +152,14 @@ impl Run {
         self.hashes.len() == self.contents.len()
     }
 
+    /// Its first block, where that has a name.
+    pub(super) fn first(&self) -> Option<EngineHash> {
+        self.hashes.first().copied().filter(|_| self.is_paired())
+    }
+
     /// Its parent, or its own first block: that is enough to know what follows.
     fn waits_for(&self) -> impl Iterator<Item = EngineHash> + use<> {
-        let first = self.hashes.first().filter(|_| self.is_paired());
-        [Some(self.parent), first.copied()].into_iter().flatten()
+        [Some(self.parent), self.first()].into_iter().flatten()
     }
 
     fn size(&self) -> usize {

@@ -154,26 +154,29 @@ impl Source {
         (learned, around): (&mut Vec<EngineHash>, &mut Around<'_>),
     ) {
         let Stretch {
-            contents, shape, ..
+            contents,
+            shape,
+            is_paired,
         } = stretch;
         let Some(parent) = stored.parent else {
             let start = Start::Root(run::root_of(self.namespace, shape, stored));
             return self.put(lane, start, (&stored.hashes, &contents), (learned, around));
         };
+        let first = stored.hashes.first().copied().filter(|_| is_paired);
+        if let Some((start, known)) = self.start_of(lane, parent, first) {
+            for &hash in &stored.hashes[..known] {
+                self.lanes[lane].again(hash);
+                around.counts.one(Outcome::Referenced);
+            }
+            let rest = (&stored.hashes[known..], &contents[known..]);
+            return self.put(lane, start, rest, (learned, around));
+        }
         let run = Run {
             lane,
             parent,
             hashes: stored.hashes.clone(),
             contents,
         };
-        if let Some((start, known)) = self.start_of(&run) {
-            for &hash in &run.hashes[..known] {
-                self.lanes[lane].again(hash);
-                around.counts.one(Outcome::Referenced);
-            }
-            let rest = (&run.hashes[known..], &run.contents[known..]);
-            return self.put(lane, start, rest, (learned, around));
-        }
         around.counts.add(Outcome::OrphanHeld, run.contents.len());
         around
             .counts
@@ -248,10 +251,11 @@ impl Source {
         let mut removed = Vec::new();
         while let Some(hash) = learned.pop() {
             let mut orphans = std::mem::take(&mut self.orphans);
-            let runs = orphans.take(hash, |run| self.start_of(run).is_some());
+            let start_of = |run: &Run| self.start_of(run.lane, run.parent, run.first());
+            let runs = orphans.take(hash, |run| start_of(run).is_some());
             self.orphans = orphans;
             for (run, references) in runs {
-                let Some((start, known)) = self.start_of(&run) else {
+                let Some((start, known)) = self.start_of(run.lane, run.parent, run.first()) else {
                     continue;
                 };
                 let Run {
@@ -281,12 +285,16 @@ impl Source {
 
     /// What a run goes on from, and how many of its blocks lie before that: without its parent, a
     /// block that is known is still the block that it was.
-    fn start_of(&self, run: &Run) -> Option<(Start, usize)> {
-        if let Some(parent) = self.find(run.lane, run.parent) {
+    fn start_of(
+        &self,
+        lane: usize,
+        parent: EngineHash,
+        first: Option<EngineHash>,
+    ) -> Option<(Start, usize)> {
+        if let Some(parent) = self.find(lane, parent) {
             return Some((Start::After(parent), 0));
         }
-        let first = run.hashes.first().filter(|_| run.is_paired())?;
-        Some((Start::After(self.lanes[run.lane].place(*first)?), 1))
+        Some((Start::After(self.lanes[lane].place(first?)?), 1))
     }
 
     /// Blocks of a lower tier that are named by hash alone.
