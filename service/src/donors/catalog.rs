@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{
     gate::Gates,
@@ -352,6 +352,7 @@ impl Catalog {
             });
             let slot = donors.put(donor, prepared);
             shard.mark(slot, donor);
+            give_way(donors);
             (slot, replaced)
         };
         self.ring(shard);
@@ -371,6 +372,7 @@ impl Catalog {
             let mut donors = shard.donors.write();
             let (slot, donor) = donors.take(donor_id, &seeds)?;
             shard.mark(slot, &donor);
+            give_way(donors);
             donor
         };
         self.ring(shard);
@@ -392,4 +394,10 @@ impl Catalog {
         self.tokens
             .fetch_sub(u64::from(donor.captured_tokens), Ordering::Relaxed);
     }
+}
+
+// The writer comes back for its next donor at once, before a reader that waits has woken up: it
+// would wait for many donors, not for one.
+fn give_way(donors: RwLockWriteGuard<'_, ShardDonors>) {
+    RwLockWriteGuard::unlock_fair(donors);
 }
