@@ -95,7 +95,7 @@ pub struct Neighbours {
 ///
 /// At every number that was measured a scan that is screened beats a graph. Among 100,000 sketches
 /// it took 0.4 to 0.9 ms of a busy processor and the graph 2.1, among 200,000 the graph 4 to 5, and
-/// the scan among a million 2.5 to 4. It finds more: recall@10 0.999 of 100,000 and 0.98 to 0.99 of
+/// the scan among a million 2.5 to 5. It finds more: recall@10 0.999 of 100,000 and 0.98 to 0.99 of
 /// a million, where the graph had 0.90 to 0.96 of 100,000 and 0.82 to 0.92 of 200,000. A vector
 /// costs it 240 bytes and 2 microseconds, the graph 450 bytes and 500 to 700 microseconds. So the
 /// graph is for what would take a scan longer than a look-up may: it grows with the bytes.
