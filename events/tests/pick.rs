@@ -322,16 +322,18 @@ mod pick {
         }
     }
 
-    /// Candidates in two orders, and what is charged to each.
-    fn fleets() -> impl Strategy<Value = (Vec<(usize, u32, u32)>, Vec<(usize, u32, u32)>, Vec<u32>)>
-    {
+    /// Worker, blocks on the device, on a lower tier.
+    type Listed = Vec<(usize, u32, u32)>;
+
+    /// Candidates in two orders, and the requests in flight at each worker.
+    fn fleets() -> impl Strategy<Value = (Listed, Listed, Vec<u32>)> {
         (1_usize..12).prop_flat_map(|count| {
             let one = (0_u32..6, 0_u32..3);
             let list = prop::collection::vec(one, count).prop_map(|list| {
                 list.iter()
                     .enumerate()
                     .map(|(worker, &(device, lower))| (worker, device, lower))
-                    .collect::<Vec<_>>()
+                    .collect::<Listed>()
             });
             let loads = prop::collection::vec(0_u32..3, count);
             (list, loads).prop_flat_map(|(list, loads)| {
@@ -353,7 +355,7 @@ mod pick {
                     load.start(&format!("{worker} {request}"), workers[worker], 0, 0).unwrap();
                 }
             }
-            let listed = |list: &[(usize, u32, u32)]| -> Vec<Candidate> {
+            let listed = |list: &Listed| -> Vec<Candidate> {
                 list.iter()
                     .map(|&(worker, device_blocks, lower_blocks)| Candidate {
                         device_blocks,
