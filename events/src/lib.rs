@@ -5,5 +5,6 @@
 //! ```
 
 pub mod event;
+pub mod feed;
 pub mod view;
 pub mod wire;
