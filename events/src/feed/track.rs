@@ -92,20 +92,24 @@ pub struct Track<P> {
     /// The first and the last batch applied in this epoch.
     first: Option<u64>,
     last: Option<Last>,
-    is_connected: bool,
-    /// The last batch applied is from the engine at this connection.
-    is_sure: bool,
-    /// The latest number that came live over this connection.
-    live: Option<u64>,
+    connection: Option<Connection>,
     heard_ms: u64,
-    /// A replay was had since the connection was made: where none comes now, something is wrong.
-    is_answered: bool,
     replay: Replay,
     asks: u32,
     /// Asks since one brought something new.
     tries: u32,
     held: VecDeque<Frame<P>>,
     held_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Connection {
+    /// The latest number that came live.
+    live: Option<u64>,
+    /// The last batch applied is from the engine at this connection.
+    is_sure: bool,
+    /// A replay was had: where none comes any more, something is wrong.
+    is_answered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,11 +141,8 @@ impl<P: AsRef<[u8]>> Track<P> {
             epoch: 0,
             first: None,
             last: None,
-            is_connected: false,
-            is_sure: false,
-            live: None,
+            connection: None,
             heard_ms: 0,
-            is_answered: false,
             replay: Replay::None,
             asks: 0,
             tries: 0,
@@ -184,24 +185,21 @@ impl<P: AsRef<[u8]>> Track<P> {
         match input {
             Input::Connected => self.connected(&mut step),
             Input::Lost => self.lost(&mut step),
-            Input::Live(frame) if self.is_connected => self.live(frame, &mut step),
+            Input::Live(frame) => self.live(frame, &mut step),
             Input::Replayed { ask, frame } if self.is_running(ask) => {
                 self.replayed(frame, &mut step);
             }
             Input::Ended { ask } if self.is_running(ask) => self.ended(&mut step),
             Input::Failed { ask } if self.is_running(ask) => self.failed(&mut step),
             Input::Tick => self.tick(&mut step),
-            // Left over from a connection or a replay that was given up.
-            Input::Live(_)
-            | Input::Replayed { .. }
-            | Input::Ended { .. }
-            | Input::Failed { .. } => {}
+            // Left over from a replay that was given up.
+            Input::Replayed { .. } | Input::Ended { .. } | Input::Failed { .. } => {}
         }
     }
 
     fn connected(&mut self, step: &mut Step<'_, P>) {
         self.disconnect();
-        self.is_connected = true;
+        self.connection = Some(Connection::default());
         self.heard_ms = step.now_ms;
         if self.last.is_none() {
             self.state = State::Degraded;
@@ -220,10 +218,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     }
 
     fn disconnect(&mut self) {
-        self.is_connected = false;
-        self.is_sure = false;
-        self.is_answered = false;
-        self.live = None;
+        self.connection = None;
         self.replay = Replay::None;
         self.tries = 0;
         self.held.clear();
@@ -231,9 +226,13 @@ impl<P: AsRef<[u8]>> Track<P> {
     }
 
     fn live(&mut self, frame: Frame<P>, step: &mut Step<'_, P>) {
+        let Some(connection) = &mut self.connection else {
+            // Left over from a connection that was given up.
+            return;
+        };
+        let before = connection.live.replace(frame.sequence);
+        let is_backwards = before.is_some_and(|before| frame.sequence <= before);
         self.heard_ms = step.now_ms;
-        let is_backwards = self.live.is_some_and(|live| frame.sequence <= live);
-        self.live = Some(frame.sequence);
         if is_backwards {
             self.held.clear();
             self.held_bytes = 0;
@@ -279,6 +278,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     }
 
     fn replayed(&mut self, frame: Frame<P>, step: &mut Step<'_, P>) {
+        self.here().is_answered = true;
         let Replay::Running {
             deadline_ms,
             is_verified,
@@ -287,7 +287,6 @@ impl<P: AsRef<[u8]>> Track<P> {
         else {
             return;
         };
-        self.is_answered = true;
         *deadline_ms = step.now_ms + REPLAY_PAUSE_MS_MAX;
         let Some(last) = self.last else {
             *is_verified = true;
@@ -305,7 +304,7 @@ impl<P: AsRef<[u8]>> Track<P> {
                 return self.other_engine(step);
             }
             *is_verified = true;
-            self.is_sure = true;
+            self.here().is_sure = true;
             if self.state == State::Stale {
                 self.state = State::Degraded;
             }
@@ -326,7 +325,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     }
 
     fn ended(&mut self, step: &mut Step<'_, P>) {
-        self.is_answered = true;
+        self.here().is_answered = true;
         if self.last.is_none() || self.is_verified() {
             self.settle(step);
         } else {
@@ -337,7 +336,7 @@ impl<P: AsRef<[u8]>> Track<P> {
 
     /// The replay is from another engine than the last batch applied.
     fn other_engine(&mut self, step: &mut Step<'_, P>) {
-        if self.is_sure {
+        if self.connection.is_some_and(|connection| connection.is_sure) {
             // So is the connection, and it has not noticed yet.
             self.begin(step);
             self.reconnect(step);
@@ -371,7 +370,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     /// No replay can be had.
     fn give_up(&mut self, step: &mut Step<'_, P>) {
         self.replay = Replay::None;
-        if self.is_answered && self.state == State::Exact {
+        if self.is_answered() && self.state == State::Exact {
             return self.reconnect(step);
         }
         self.begin(step);
@@ -418,8 +417,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     }
 
     fn probe_ms(&self) -> Option<u64> {
-        let is_due = self.is_connected && self.is_answered;
-        is_due.then_some(self.heard_ms + SILENCE_MS_MAX)
+        self.is_answered().then_some(self.heard_ms + SILENCE_MS_MAX)
     }
 
     fn ask(&mut self, step: &mut Step<'_, P>) {
@@ -452,7 +450,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         } = frame;
         self.first.get_or_insert(sequence);
         self.last = Some(Last { sequence, digest });
-        self.is_sure = true;
+        self.here().is_sure = true;
         step.actions.push(Action::Apply(payload));
     }
 
@@ -463,6 +461,16 @@ impl<P: AsRef<[u8]>> Track<P> {
             self.held_bytes += bytes;
             push(&mut self.held, frame);
         }
+    }
+
+    fn here(&mut self) -> &mut Connection {
+        let connection = self.connection.as_mut();
+        connection.expect("nothing is asked, held or applied without one")
+    }
+
+    fn is_answered(&self) -> bool {
+        self.connection
+            .is_some_and(|connection| connection.is_answered)
     }
 
     fn is_running(&self, number: u32) -> bool {

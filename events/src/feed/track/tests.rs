@@ -408,6 +408,11 @@ fn a_restart_is_seen_in_the_replay() {
     assert_eq!(after(vec![LOST, CONNECTED, replayed(2, 2, 5)]), anew);
     assert_eq!(after(vec![LOST, CONNECTED, ended(2)]), anew);
     assert_eq!(after(vec![LOST, CONNECTED, replayed(2, 1, 1)]), [Ask(1)]);
+    // Of a batch that is no longer kept nothing is known, not even that it was another engine's.
+    assert_eq!(after(vec![live(4), replayed(2, 1, 3)]), anew);
+    // The replay is the new engine's, and so is what came live.
+    let newest = (0, Input::Live(frame(2, 1)));
+    assert_eq!(after(vec![newest]), [Begin, Ask(0)]);
     let silent = (SILENCE_MS_MAX, Input::Tick);
     let other = replayed(2, 2, 1);
     assert_eq!(after(vec![silent, other]), [Ask(1), Begin, Reconnect]);
