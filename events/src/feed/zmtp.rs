@@ -295,6 +295,9 @@ fn take_frame(input: &mut BytesMut) -> Result<Option<(u8, Bytes)>, LineError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn check(bytes: &[u8], want: &str) {
@@ -335,6 +338,45 @@ mod tests {
         let bytes = PAYLOAD_BYTES_MAX as u64 + 1;
         let endless = [&[2][..], &bytes.to_be_bytes()].concat();
         check(&endless, &LineError::FrameTooLong { bytes }.to_string());
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_were_put_in(
+            bodies in vec((0..8_u8, vec(any::<u8>(), 0..600)), 0..10),
+            cut in 1..700_usize,
+        ) {
+            let mut bytes = Vec::new();
+            for (flags, body) in &bodies {
+                let length = body.len() as u64;
+                match u8::try_from(length) {
+                    Ok(short) if flags & FLAG_LONG == 0 => bytes.extend([*flags, short]),
+                    _ => {
+                        bytes.push(flags | FLAG_LONG);
+                        bytes.extend(length.to_be_bytes());
+                    }
+                }
+                bytes.extend(body);
+            }
+            let mut input = BytesMut::new();
+            let mut frames = Vec::new();
+            for some in bytes.chunks(cut) {
+                input.extend_from_slice(some);
+                while let Some((_, frame)) = take_frame(&mut input).unwrap() {
+                    frames.push(frame.to_vec());
+                }
+            }
+            prop_assert!(frames.iter().eq(bodies.iter().map(|(_, body)| body)));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..80)) {
+            let mut input = BytesMut::from(bytes.as_slice());
+            while let Ok(Some((_, frame))) = take_frame(&mut input) {
+                is_ready_of(&frame, "PUB");
+            }
+            is_ready_of(&[b"\x05READY", bytes.as_slice()].concat(), "PUB");
+        }
     }
 
     #[test]

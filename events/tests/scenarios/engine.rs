@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -115,13 +114,13 @@ impl Engine {
 /// The port of one that died may be free only a moment later.
 async fn bind(socket: &mut impl Socket, port: u16) -> u16 {
     let address = format!("{HOST}:{port}");
-    for _ in 0..500 {
+    for _ in 0..100_000 {
         match socket.bind(&address).await {
             Ok(endpoint) => {
                 let endpoint = endpoint.to_string();
                 return endpoint.rsplit(':').next().unwrap().parse().unwrap();
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(_) => tokio::task::yield_now().await,
         }
     }
     panic!("the port is not free again");

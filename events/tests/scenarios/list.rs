@@ -116,15 +116,15 @@ fn child() -> Vec<u8> {
 }
 
 fn remove(hashes: &[u64]) -> Vec<u8> {
-    batch(vec![removed(hashes)])
+    batch(&[removed(hashes)])
 }
 
 fn nothing() -> Vec<u8> {
-    batch(vec![])
+    batch(&[])
 }
 
 fn new_prefix() -> Vec<u8> {
-    batch(vec![stored(&[71, 72, 73], None, NEW_TOKEN)])
+    batch(&[stored(&[71, 72, 73], None, NEW_TOKEN)])
 }
 
 fn stores() -> Vec<Scenario> {
@@ -176,7 +176,7 @@ fn forms() -> Vec<Scenario> {
     let only_the_element = changed("vllm_map_unknown_field", |batch| {
         batch[1][0].as_object_mut().unwrap().remove("future_field");
     });
-    let unknown_and_known = batch(vec![
+    let unknown_and_known = batch(&[
         event("vllm_map_unknown_event", 0),
         event("vllm_map_stored_min", 0),
     ]);
@@ -295,8 +295,8 @@ fn names() -> Vec<Scenario> {
 }
 
 fn refused() -> Vec<Scenario> {
-    let child_first = batch(vec![stored(&[SECOND], Some(FIRST), TOKEN + 16)]);
-    let then_parent = batch(vec![stored(&[FIRST], None, TOKEN)]);
+    let child_first = batch(&[stored(&[SECOND], Some(FIRST), TOKEN + 16)]);
+    let then_parent = batch(&[stored(&[FIRST], None, TOKEN)]);
     vec![
         case(
             25,
@@ -335,7 +335,7 @@ fn refused() -> Vec<Scenario> {
 
 fn copies() -> Vec<Scenario> {
     let gone = || remove(&[SECOND]);
-    let same = batch(vec![stored(&[91, 92], None, TOKEN)]);
+    let same = batch(&[stored(&[91, 92], None, TOKEN)]);
     vec![
         case(
             34,

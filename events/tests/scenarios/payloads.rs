@@ -14,7 +14,8 @@ pub(crate) fn fixture(name: &str) -> Vec<u8> {
 pub(crate) fn part(name: &str, events: &[usize]) -> Vec<u8> {
     let decoded = decoded(name);
     let all = &decoded[1];
-    batch(events.iter().map(|&at| all[at].clone()).collect())
+    let some: Vec<_> = events.iter().map(|&at| all[at].clone()).collect();
+    batch(&some)
 }
 
 /// A fixture's batch with its first event, or itself, changed.
@@ -24,7 +25,7 @@ pub(crate) fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     write(&decoded)
 }
 
-pub(crate) fn batch(events: Vec<Value>) -> Vec<u8> {
+pub(crate) fn batch(events: &[Value]) -> Vec<u8> {
     write(&json!([1.5, events, 0]))
 }
 

@@ -132,7 +132,7 @@ async fn with_a_replay_nothing_is_given_up_for_a_cut() {
 
     let mut engine = engine.cut().await;
     engine.publish_unheard(&child());
-    engine.publish(&batch(vec![])).await;
+    engine.publish(&batch(&[])).await;
     let progress = feed.wait_exact(2, 2).await;
     assert_eq!((progress.epoch, progress.applied), (0, Some((0, 2))));
     let told = feed.told();
