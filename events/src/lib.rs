@@ -5,6 +5,7 @@
 //! ```
 
 pub mod event;
+pub mod feed;
 pub mod pick;
 pub mod view;
 pub mod wire;

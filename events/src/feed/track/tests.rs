@@ -1,0 +1,441 @@
+//! A world of engines that publish, restart, forget and lose, against what the track makes of it.
+
+use std::collections::VecDeque;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+type Payload = [u8; 16];
+
+/// The batch that an engine, the how-manieth, published under a number.
+fn frame(engine: u64, sequence: u64) -> Frame<Payload> {
+    let mut payload = [0; 16];
+    payload[..8].copy_from_slice(&engine.to_be_bytes());
+    payload[8..].copy_from_slice(&sequence.to_be_bytes());
+    Frame {
+        sequence,
+        digest: engine << 32 | sequence,
+        payload,
+    }
+}
+
+fn read(payload: Payload) -> (u64, u64) {
+    let half = |at: usize| u64::from_be_bytes(payload[at..at + 8].try_into().unwrap());
+    (half(0), half(8))
+}
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Publish,
+    /// The publisher's queue was full.
+    PublishLost,
+    Restart {
+        published_unheard: u64,
+    },
+    Cut,
+    Deliver,
+    DeliverReply,
+    /// The engine answers, without the frame at `lost` and, if so, without the end.
+    Answer {
+        lost: Option<usize>,
+        ends: bool,
+    },
+    Refuse,
+    Wait {
+        ms: u64,
+    },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => Just(Act::Publish),
+        1 => Just(Act::PublishLost),
+        1 => (0..5_u64).prop_map(|published_unheard| Act::Restart { published_unheard }),
+        1 => Just(Act::Cut),
+        8 => Just(Act::Deliver),
+        8 => Just(Act::DeliverReply),
+        3 => (proptest::option::weighted(0.2, 0..4_usize), proptest::bool::weighted(0.8))
+            .prop_map(|(lost, ends)| Act::Answer { lost, ends }),
+        1 => Just(Act::Refuse),
+        2 => prop_oneof![Just(100_u64), Just(2_000), Just(10_000)].prop_map(|ms| Act::Wait { ms }),
+    ]
+}
+
+#[derive(Debug)]
+struct World {
+    has_replay: bool,
+    kept: u64,
+    /// The engine, the how-manieth.
+    engine: u64,
+    published: u64,
+    has_ever_forgotten: bool,
+    is_connected: bool,
+    lines: VecDeque<Input<Payload>>,
+    /// Lines handed in so far, and up to which a reply has to wait.
+    handed: usize,
+    sent: usize,
+    started: usize,
+    asked: Option<(u32, u64)>,
+    replies: VecDeque<(usize, Input<Payload>)>,
+    now_ms: u64,
+    track: Track<Payload>,
+    applied: Vec<(u64, u64)>,
+}
+
+impl World {
+    fn new(has_replay: bool, kept: u64) -> Self {
+        Self {
+            has_replay,
+            kept,
+            engine: 0,
+            published: 0,
+            has_ever_forgotten: false,
+            is_connected: false,
+            lines: VecDeque::new(),
+            handed: 0,
+            sent: 0,
+            started: 0,
+            asked: None,
+            replies: VecDeque::new(),
+            now_ms: 0,
+            track: Track::new(has_replay),
+            applied: Vec::new(),
+        }
+    }
+
+    fn line(&mut self, input: Input<Payload>) {
+        self.lines.push_back(input);
+        self.sent += 1;
+    }
+
+    fn connect(&mut self) {
+        if !self.is_connected {
+            self.is_connected = true;
+            self.line(Input::Connected);
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.is_connected {
+            self.is_connected = false;
+            self.line(Input::Lost);
+        }
+    }
+
+    fn publish(&mut self, is_heard: bool) {
+        if is_heard && self.is_connected {
+            self.line(Input::Live(frame(self.engine, self.published)));
+        }
+        self.published += 1;
+        self.has_ever_forgotten |= self.published > self.kept;
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Publish => self.publish(true),
+            Act::PublishLost => self.publish(false),
+            Act::Restart { published_unheard } => {
+                self.cut();
+                self.engine += 1;
+                self.published = 0;
+                self.started = self.sent;
+                for _ in 0..published_unheard {
+                    self.publish(false);
+                }
+                self.connect();
+            }
+            Act::Cut => {
+                self.cut();
+                self.publish(false);
+                self.connect();
+            }
+            Act::Deliver => {
+                if let Some(line) = self.lines.pop_front() {
+                    self.handed += 1;
+                    self.step(line);
+                }
+            }
+            Act::DeliverReply => {
+                if let Some((after, _)) = self.replies.front()
+                    && *after <= self.handed
+                    && let Some((_, reply)) = self.replies.pop_front()
+                {
+                    self.step(reply);
+                }
+            }
+            Act::Answer { lost, ends } => self.answer(lost, ends),
+            Act::Refuse => {
+                if let Some((ask, _)) = self.asked.take() {
+                    self.replies.push_back((0, Input::Failed { ask }));
+                }
+            }
+            Act::Wait { ms } => {
+                self.now_ms += ms;
+                self.step(Input::Tick);
+            }
+        }
+    }
+
+    fn answer(&mut self, lost: Option<usize>, ends: bool) {
+        let Some((ask, from)) = self.asked.take() else {
+            return;
+        };
+        let oldest = self.published.saturating_sub(self.kept);
+        for (at, sequence) in (from.max(oldest)..self.published).enumerate() {
+            if lost != Some(at) {
+                let frame = frame(self.engine, sequence);
+                let reply = Input::Replayed { ask, frame };
+                self.replies.push_back((self.started, reply));
+            }
+        }
+        if ends {
+            self.replies.push_back((self.started, Input::Ended { ask }));
+        }
+    }
+
+    fn step(&mut self, input: Input<Payload>) {
+        let mut actions = Vec::new();
+        self.track.step(input, self.now_ms, &mut actions);
+        for action in actions {
+            match action {
+                Action::Apply(payload) => self.applied.push(read(payload)),
+                Action::Ask { ask, from } => {
+                    assert!(self.has_replay, "nobody to ask");
+                    self.replies.clear();
+                    self.asked = Some((ask, from));
+                }
+                Action::Begin => self.applied.clear(),
+                Action::Reconnect => {
+                    self.lines.clear();
+                    self.handed = self.sent;
+                    self.is_connected = false;
+                    self.connect();
+                }
+            }
+        }
+        self.check();
+    }
+
+    /// What is applied and called exact is an unbroken run of one engine's batches.
+    fn check(&self) {
+        let run = self.track.applied();
+        assert_eq!(run.is_none(), self.applied.is_empty());
+        let Some((first, last)) = run.filter(|_| self.track.state() == State::Exact) else {
+            return;
+        };
+        let (engine, _) = self.applied[0];
+        let wanted = (first..=last).map(|sequence| (engine, sequence));
+        assert!(
+            wanted.eq(self.applied.iter().copied()),
+            "{:?}",
+            self.applied
+        );
+        if self.lines.is_empty() {
+            assert_eq!(engine, self.engine, "that engine is gone");
+        }
+        assert!(self.track.held.is_empty() || self.track.replay != Replay::None);
+    }
+
+    /// Everything arrives, replays lose nothing, and the engine says one thing more.
+    fn settle(&mut self) {
+        self.connect();
+        self.publish(true);
+        for _ in 0..40 {
+            self.act(Act::Answer {
+                lost: None,
+                ends: true,
+            });
+            while !self.lines.is_empty() {
+                self.act(Act::Deliver);
+            }
+            while !self.replies.is_empty() {
+                self.act(Act::DeliverReply);
+            }
+            self.act(Act::Wait { ms: 400 });
+        }
+        assert_eq!(self.track.state(), State::Exact);
+        let latest = (self.engine, self.published - 1);
+        assert_eq!(self.applied.last(), Some(&latest));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_is_exact_is_one_engines_unbroken_run(
+        has_replay: bool,
+        kept in 1..30_u64,
+        before in 0..20_u64,
+        acts in vec(act(), 0..200),
+    ) {
+        let mut world = World::new(has_replay, kept);
+        for _ in 0..before {
+            world.publish(false);
+        }
+        world.connect();
+        for act in acts {
+            world.act(act);
+        }
+        world.settle();
+    }
+
+    /// As long as an engine keeps everything and answers, nothing since its start is missing.
+    #[test]
+    fn with_a_replay_nothing_is_missing(
+        before in 0..20_u64,
+        acts in vec(act().prop_filter("answers are whole", |act| !matches!(
+            act,
+            Act::Refuse
+                | Act::Wait { .. }
+                | Act::Answer { lost: Some(_), .. }
+                | Act::Answer { ends: false, .. }
+        )), 0..200),
+    ) {
+        let mut world = World::new(true, 1_000);
+        for _ in 0..before {
+            world.publish(false);
+        }
+        world.connect();
+        for act in acts {
+            world.act(act);
+        }
+        world.settle();
+        prop_assert_eq!(world.track.applied().map(|(first, _)| first), Some(0));
+        prop_assert!(!world.has_ever_forgotten);
+    }
+}
+
+/// What becomes of a track that is given these.
+fn check(has_replay: bool, inputs: Vec<(u64, Input<Payload>)>) -> (Track<Payload>, Vec<Told>) {
+    let mut track = Track::new(has_replay);
+    let mut told = Vec::new();
+    for (now_ms, input) in inputs {
+        let mut actions = Vec::new();
+        track.step(input, now_ms, &mut actions);
+        told.extend(actions.into_iter().map(|action| match action {
+            Action::Apply(payload) => Told::Apply(read(payload).0, read(payload).1),
+            Action::Ask { from, .. } => Told::Ask(from),
+            Action::Begin => Told::Begin,
+            Action::Reconnect => Told::Reconnect,
+        }));
+    }
+    (track, told)
+}
+
+#[derive(Debug, PartialEq)]
+enum Told {
+    Apply(u64, u64),
+    Ask(u64),
+    Begin,
+    Reconnect,
+}
+
+fn live(sequence: u64) -> (u64, Input<Payload>) {
+    (0, Input::Live(frame(1, sequence)))
+}
+
+fn replayed(ask: u32, engine: u64, sequence: u64) -> (u64, Input<Payload>) {
+    let frame = frame(engine, sequence);
+    (0, Input::Replayed { ask, frame })
+}
+
+const CONNECTED: (u64, Input<Payload>) = (0, Input::Connected);
+const LOST: (u64, Input<Payload>) = (0, Input::Lost);
+
+fn ended(ask: u32) -> (u64, Input<Payload>) {
+    (0, Input::Ended { ask })
+}
+
+#[test]
+fn a_source_without_replay_begins_anew_at_every_doubt() {
+    use Told::{Apply, Begin};
+    let (track, told) = check(false, vec![CONNECTED, live(7), live(8), live(10)]);
+    assert_eq!(told, [Apply(1, 7), Apply(1, 8), Begin, Apply(1, 10)]);
+    assert_eq!((track.state(), track.epoch()), (State::Exact, 1));
+
+    let next = (0, Input::Live(frame(2, 2)));
+    let (track, told) = check(false, vec![CONNECTED, live(0), live(1), LOST]);
+    assert_eq!(told, [Apply(1, 0), Apply(1, 1), Begin]);
+    assert_eq!(track.state(), State::Stale);
+    let (_, told) = check(false, vec![CONNECTED, live(1), LOST, CONNECTED, next]);
+    assert_eq!(told, [Apply(1, 1), Begin, Apply(2, 2)]);
+
+    let (_, told) = check(false, vec![CONNECTED, live(3), live(2)]);
+    assert_eq!(told, [Apply(1, 3), Begin, Apply(1, 2)]);
+}
+
+#[test]
+fn a_gap_is_filled_and_what_comes_twice_is_dropped() {
+    use Told::{Apply, Ask};
+    let (track, told) = check(
+        true,
+        vec![
+            CONNECTED,
+            ended(1),
+            live(0),
+            live(3),
+            replayed(2, 1, 0),
+            replayed(2, 1, 1),
+            replayed(2, 1, 2),
+            replayed(2, 1, 3),
+            ended(2),
+            live(4),
+        ],
+    );
+    let applied = [Apply(1, 0), Ask(0), Apply(1, 1), Apply(1, 2), Apply(1, 3)];
+    assert_eq!(told[0], Ask(0));
+    assert_eq!(told[1..6], applied);
+    assert_eq!(told[6..], [Apply(1, 4)]);
+    assert_eq!((track.state(), track.epoch()), (State::Exact, 0));
+}
+
+#[test]
+fn a_restart_is_seen_in_the_replay() {
+    use Told::{Apply, Ask, Begin, Reconnect};
+    let before = vec![CONNECTED, replayed(1, 1, 0), replayed(1, 1, 1), ended(1)];
+    let after = |rest: Vec<_>| {
+        let inputs = [before.clone(), rest].concat();
+        let (_, told) = check(true, inputs);
+        assert_eq!(told[..3], [Ask(0), Apply(1, 0), Apply(1, 1)]);
+        told.into_iter().skip(3).collect::<Vec<_>>()
+    };
+    let anew = [Ask(1), Begin, Ask(0)];
+    assert_eq!(after(vec![LOST, CONNECTED, replayed(2, 2, 1)]), anew);
+    assert_eq!(after(vec![LOST, CONNECTED, replayed(2, 2, 5)]), anew);
+    assert_eq!(after(vec![LOST, CONNECTED, ended(2)]), anew);
+    assert_eq!(after(vec![LOST, CONNECTED, replayed(2, 1, 1)]), [Ask(1)]);
+    // Of a batch that is no longer kept nothing is known, not even that it was another engine's.
+    assert_eq!(after(vec![live(4), replayed(2, 1, 3)]), anew);
+    // The replay is the new engine's, and so is what came live.
+    let newest = (0, Input::Live(frame(2, 1)));
+    assert_eq!(after(vec![newest]), [Begin, Ask(0)]);
+    let silent = (SILENCE_MS_MAX, Input::Tick);
+    let other = replayed(2, 2, 1);
+    assert_eq!(after(vec![silent, other]), [Ask(1), Begin, Reconnect]);
+}
+
+#[test]
+fn a_replay_that_never_comes_is_done_without() {
+    use Told::{Apply, Ask};
+    let mut inputs = vec![CONNECTED, live(4), live(5)];
+    let step = REPLAY_PAUSE_MS_MAX / 2;
+    inputs.extend((1..30).map(|times| (times * step, Input::Tick)));
+    let (track, told) = check(true, inputs);
+    let asks = ASKS_MAX as usize;
+    assert!(told[..asks].iter().all(|told| *told == Ask(0)));
+    assert_eq!(told[asks..], [Apply(1, 4), Apply(1, 5)]);
+    assert_eq!(track.state(), State::Exact);
+    assert_eq!(track.deadline_ms(), None);
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let mut inputs = vec![CONNECTED];
+    inputs.extend((0..HELD_FRAMES_MAX as u64 + 10).map(live));
+    let (track, _) = check(true, inputs);
+    assert_eq!(track.held.len(), HELD_FRAMES_MAX);
+}
