@@ -104,8 +104,30 @@ mod pick_load {
         assert_eq!(load.start("one more", source, 0, 2), Ok(()));
         // All but those two end together, some at a time.
         assert_eq!(load.expire(LEASE_MS), EXPIRED_AT_ONCE_MAX);
-        while load.expire(LEASE_MS) > 0 {}
+        for _ in 0..REQUESTS_MAX / EXPIRED_AT_ONCE_MAX {
+            load.expire(LEASE_MS);
+        }
         assert_eq!((load.requests(), load.blocks(source, LEASE_MS)), (2, 2));
+    }
+
+    #[test]
+    fn a_full_book_takes_the_next_when_a_lease_ends() {
+        let source = sources(1)[0];
+        let mut load = Load::new(LEASE_MS);
+        for request in 0..REQUESTS_MAX {
+            load.start(&request.to_string(), source, 0, 0).unwrap();
+        }
+        assert_eq!(load.start("one more", source, 0, LEASE_MS), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_stands() {
+        let source = sources(1)[0];
+        let mut load = Load::new(LEASE_MS);
+        load.charge(source, 64, RECENT_HALF_LIFE_MS).unwrap();
+        assert_eq!(load.blocks(source, 0), 32);
+        load.charge(source, 64, 0).unwrap();
+        assert_eq!(load.blocks(source, RECENT_HALF_LIFE_MS), 64);
     }
 
     #[test]

@@ -26,14 +26,16 @@ pub const REQUEST_ID_BYTES_MAX: usize = 256;
 /// Requests whose lease ends in one call: a tenth of a millisecond. The rest end in the next.
 pub const EXPIRED_AT_ONCE_MAX: usize = 256;
 
-/// What a request in flight weighs. One block is the least that keeps a cached block from
-/// drawing requests to a source that has more of them.
+/// What a request in flight weighs. One block is the least that keeps one cached block from
+/// drawing requests to a busy source. On the trace 0 to 2 differ by half a percent of the hits.
 pub const IN_FLIGHT_BLOCKS: u64 = 1;
 /// How much of a prompt's missing blocks counts as load at first. More spreads better and hits
-/// less: the trace gives 97, 95 and 91 % of the possible hits for a quarter, a half and all.
+/// less: the trace gives 98, 95 and 90 % of the possible hits for a quarter, a half and all, with
+/// the same waits.
 pub const RECENT_SHARE: f64 = 0.5;
 /// How fast that wears off: about as fast as prompts are computed, a few seconds for the long
-/// ones. Between 1 and 4 s the trace shows little difference.
+/// ones. On the trace half a second gives 96 % of the hits, 2 s give 95 and 8 s 92; the waits for
+/// the first token are longer below 2 s, and no shorter above.
 pub const RECENT_HALF_LIFE_MS: u64 = 2_000;
 
 /// Why a request is not in the book. It can be served all the same; it just weighs nothing.
