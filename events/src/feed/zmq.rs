@@ -150,9 +150,9 @@ struct Follow<F> {
     events: Link,
     replay: Link,
     ask: u32,
-    /// Connections that did not last, in a row.
+    /// Connections that could not be made or did not last, in a row.
     failures: u32,
-    connected_ms: u64,
+    connected_ms: Option<u64>,
     live: Option<u64>,
     ranks: BTreeMap<u32, SourceId>,
     met: Met,
@@ -172,7 +172,7 @@ impl<F: FnMut(News<'_>)> Follow<F> {
             replay: Link::closed(),
             ask: 0,
             failures: 0,
-            connected_ms: 0,
+            connected_ms: None,
             live: None,
             ranks: BTreeMap::new(),
             met: Met::default(),
@@ -217,7 +217,7 @@ impl<F: FnMut(News<'_>)> Follow<F> {
         match heard {
             Heard::Opened => {
                 self.met.connections += 1;
-                self.connected_ms = self.now_ms();
+                self.connected_ms = Some(self.now_ms());
                 Some(Input::Connected)
             }
             Heard::Message(message) => match live_frame(&message) {
@@ -234,7 +234,9 @@ impl<F: FnMut(News<'_>)> Follow<F> {
             },
             Heard::Failed(error) => {
                 self.failed(Socket::Events, &error);
-                if self.now_ms() - self.connected_ms > RECONNECT_MS_MAX {
+                let now_ms = self.now_ms();
+                let connected_ms = self.connected_ms.take();
+                if connected_ms.is_some_and(|since| now_ms - since > RECONNECT_MS_MAX) {
                     self.failures = 0;
                 }
                 self.connect();

@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use zeromq::{RouterSocket, Socket, SocketRecv, SocketSend, XPubSocket, ZmqMessage};
 
 const HOST: &str = "tcp://127.0.0.1";
+const PATIENCE: Duration = Duration::from_secs(30);
 const TOPIC: &[u8] = b"kv-events";
 
 /// Whether the replay socket sends the topic along.
@@ -82,7 +84,8 @@ impl Engine {
     /// Publishes to whoever subscribed, and waits for somebody to.
     pub(crate) async fn publish(&mut self, payload: &[u8]) {
         while !self.is_subscribed {
-            let told = self.publisher.recv().await.unwrap();
+            let told = tokio::time::timeout(PATIENCE, self.publisher.recv());
+            let told = told.await.expect("somebody subscribes").unwrap();
             self.is_subscribed = told.get(0).is_some_and(|frame| frame.first() == Some(&1));
         }
         let sequence = self.keep(payload);

@@ -226,22 +226,53 @@ async fn check_failure(answer: &[u8], want: &str) {
     }
 }
 
-#[tokio::test]
-async fn who_is_no_engine_is_told() {
+/// What a socket of this kind says first.
+fn ready(kind: &str) -> Vec<u8> {
     let mut hello = [0; 64];
     hello[..12].copy_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 1]);
     hello[12..16].copy_from_slice(b"NULL");
-    let ready = |kind: &str| {
-        let length = u8::try_from(kind.len()).unwrap();
-        let command = [
-            b"\x05READY\x0bSocket-Type\0\0\0",
-            &[length][..],
-            kind.as_bytes(),
-        ]
-        .concat();
-        let frame = [4, u8::try_from(command.len()).unwrap()];
-        [&hello[..], &frame, &command].concat()
+    let length = u8::try_from(kind.len()).unwrap();
+    let name = b"\x05READY\x0bSocket-Type\0\0\0";
+    let command = [name, &[length][..], kind.as_bytes()].concat();
+    let frame = [4, u8::try_from(command.len()).unwrap()];
+    [&hello[..], &frame, &command].concat()
+}
+
+#[tokio::test]
+async fn a_heartbeat_is_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let _feed = Running::start(&format!("tcp://127.0.0.1:{port}"));
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let ping = b"\x04\x09\x04PING\x00\x0aab";
+    let all = [&ready("PUB")[..], ping].concat();
+    stream.write_all(&all).await.unwrap();
+    let mut heard = Vec::new();
+    let answer = async {
+        while !heard.ends_with(b"\x04\x07\x04PONGab") {
+            assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
+        }
     };
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .expect("in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_is_pauses_grow() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let mut feed = Running::start(&format!("tcp://127.0.0.1:{port}"));
+    let began = tokio::time::Instant::now();
+    while feed.progress.borrow_and_update().met.failures < 40 {
+        feed.progress.changed().await.unwrap();
+    }
+    assert!(began.elapsed() > Duration::from_secs(60));
+}
+
+#[tokio::test]
+async fn who_is_no_engine_is_told() {
     check_failure(&[b'H'; 64], "does not speak ZMTP").await;
     check_failure(&ready("ROUTER"), "is no PUB").await;
     let header = [&[2][..], &(1_u64 << 62).to_be_bytes()].concat();
