@@ -1,7 +1,6 @@
 //! Latency, memory and quality of donor discovery, by kind of recipient.
 //! `cargo bench -p kvatlas --bench donors -- [donors] [queries] [passages file] [class]`. Passages
 //! come from a seed, or are the token lists of a gzipped JSONL file.
-
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -266,10 +265,8 @@ impl World {
             let slot = random.below(self.passages.len());
             let tokens = self.donor(slot).tokens;
             let start = Instant::now();
-            let packed = self.index.tokens(slot as u32).cloned();
-            let packed = packed.expect("every slot has a donor");
-            self.index.remove(slot as u32, &SeedKeys::of(&packed));
-            drop(packed);
+            let seeds = SeedKeys::of(self.index.tokens(slot as u32).expect("it is held"));
+            self.index.remove(slot as u32, &seeds);
             let removed = Instant::now();
             self.index.insert(slot as u32, &prepare(&tokens));
             times.0.push((removed - start).as_secs_f64() * 1e6);
@@ -599,6 +596,5 @@ fn summary(us: &mut [f64]) -> String {
 
 fn percentile(values: &mut [f64], fraction: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
-    let at = (values.len() as f64 * fraction) as usize;
-    values[at.min(values.len() - 1)]
+    values[((values.len() as f64 * fraction) as usize).min(values.len() - 1)]
 }

@@ -1,4 +1,5 @@
-//! Where a source is: `tcp://host:port[,replay=tcp://host:port][,worker=id][,rank=n][,namespace=file]`.
+//! Where a source is:
+//! `tcp://host:port[,replay=tcp://host:port][,worker=id][,rank=n][,namespace=file]`.
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! load of a source = IN_FLIGHT_BLOCKS for each request in flight
-//!                  + RECENT_SHARE of the blocks it was charged with, halved every RECENT_HALF_LIFE_MS
+//!                  + RECENT_SHARE of the blocks it was charged with,
+//!                    halved every RECENT_HALF_LIFE_MS
 //! ```
 //!
 //! The first term is the slot that a request holds until it is done, the second the computing

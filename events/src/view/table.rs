@@ -164,7 +164,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in prop::collection::vec((any::<bool>(), 0..60_u32), 0..400)) {
+        fn it_holds_what_a_map_holds(
+            steps in prop::collection::vec((any::<bool>(), 0..60_u32), 0..400),
+        ) {
             let (mut table, mut map) = (Table::<Few>::default(), BTreeMap::new());
             for (is_insert, key) in steps {
                 let found = table.find(Few(key).tag(), |slot| slot == Few(key));

@@ -1,3 +1,5 @@
+//! The rules of the view, one case each; its limits; and a slow twin under random events.
+
 mod bounds;
 mod names;
 mod rules;
