@@ -14,3 +14,8 @@ pub mod rpc;
 pub mod store;
 pub mod supervise;
 pub mod telemetry;
+
+/// Millions of small pieces that threads hand on to each other: prepared on one, dropped on
+/// another. The C library's allocator keeps a quarter more memory for them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
