@@ -16,7 +16,7 @@ const BACKGROUND_NICE: i32 = 10;
 
 /// Gives the calling thread this much less of a busy processor. Where the system does not let it,
 /// it goes on as before.
-pub fn step_back(nice: i32) {
+fn step_back(nice: i32) {
     // Linux takes a thread for a process here.
     let _unchanged = rustix::process::setpriority_process(None, nice);
 }
