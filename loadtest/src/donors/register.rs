@@ -5,10 +5,10 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use kvatlas_proto::v1::{
-    Admission, AnnounceOwnerRequest, DonorIds, Medium, NamespaceSelector, Owner,
+    Admission, AnnounceOwnerRequest, DonorIds, Medium, Namespace, NamespaceSelector, Owner,
     RegisterDonorRequest, RegisterDonorResponse, RegisterDonorsResponse, RemoveDonorsRequest,
-    Tokens, donors_client::DonorsClient, register_donors_response::Result as Answer,
-    remove_donors_request::What,
+    Tokens, donors_client::DonorsClient, namespace_selector::Selector,
+    register_donors_response::Result as Answer, remove_donors_request::What,
 };
 use prost::Message;
 use tokio::{
@@ -300,6 +300,39 @@ fn check(answer: RegisterDonorsResponse, correlation_id: u64) -> Result<(), Load
 
 fn wrong(reason: String) -> LoadtestError {
     LoadtestError::WrongAnswer { call: CALL, reason }
+}
+
+/// A namespace that no other run uses, also on a server that runs elsewhere.
+#[must_use]
+pub fn namespace(purpose: &str) -> Namespace {
+    let text = str::to_owned;
+    Namespace {
+        model: format!("loadtest-{purpose}-{}", std::process::id()),
+        model_revision: text("main"),
+        tokenizer: text("loadtest"),
+        tokenizer_revision: text("main"),
+        tokenization: text("none"),
+        chat_template: text("none"),
+        dtype: text("bfloat16"),
+        kv_cache_dtype: text("auto"),
+        block_size: BLOCK_TOKENS,
+        kv_layout: text("NHD"),
+        attention_backend: text("flash_attn"),
+        tensor_parallel_size: 1,
+        pipeline_parallel_size: 1,
+        adapter: text("none"),
+        rope_scaling: text("none"),
+        multimodal_hashes: Vec::new(),
+        tenant_key: text("semblend:tenant:v1:none"),
+    }
+}
+
+/// The namespace as calls name it.
+#[must_use]
+pub const fn selector(namespace: Namespace) -> NamespaceSelector {
+    NamespaceSelector {
+        selector: Some(Selector::Namespace(namespace)),
+    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::{
 };
 
 use kvatlas_proto::v1::{
-    Namespace, NamespaceSelector, RemoveDonorsRequest, donors_client::DonorsClient,
-    namespace_selector::Selector, remove_donors_request::What,
+    NamespaceSelector, RemoveDonorsRequest, donors_client::DonorsClient,
+    remove_donors_request::What,
 };
 use tonic::transport::Channel;
 
@@ -154,7 +154,7 @@ impl World {
         }
         Ok(Self {
             set: Arc::new(DonorSet::new(library, donors, args.tokens, &mut random)),
-            namespace: own_namespace(),
+            namespace: register::selector(register::namespace("growth")),
             random,
             questions: Arc::new([]),
         })
@@ -293,33 +293,6 @@ fn with_room(common: &CommonArgs, donors: usize, tokens_each: usize) -> CommonAr
 
 fn milliseconds(count: usize) -> Duration {
     Duration::from_millis(count as u64)
-}
-
-/// A namespace that no other run uses, also on a server that runs elsewhere.
-fn own_namespace() -> NamespaceSelector {
-    let text = str::to_owned;
-    let namespace = Namespace {
-        model: format!("loadtest-{}", std::process::id()),
-        model_revision: text("main"),
-        tokenizer: text("loadtest"),
-        tokenizer_revision: text("main"),
-        tokenization: text("none"),
-        chat_template: text("none"),
-        dtype: text("bfloat16"),
-        kv_cache_dtype: text("auto"),
-        block_size: register::BLOCK_TOKENS,
-        kv_layout: text("NHD"),
-        attention_backend: text("flash_attn"),
-        tensor_parallel_size: 1,
-        pipeline_parallel_size: 1,
-        adapter: text("none"),
-        rope_scaling: text("none"),
-        multimodal_hashes: Vec::new(),
-        tenant_key: text("semblend:tenant:v1:none"),
-    };
-    NamespaceSelector {
-        selector: Some(Selector::Namespace(namespace)),
-    }
 }
 
 async fn remove(channel: Channel, namespace: NamespaceSelector) -> Result<(), LoadtestError> {

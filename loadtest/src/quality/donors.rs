@@ -3,14 +3,13 @@
 use kvatlas_proto::v1::{
     Admission, AnnounceOwnerRequest, Medium, Namespace, NamespaceSelector, Owner,
     RegisterDonorRequest, RegisterDonorsRequest, RegisterDonorsResponse,
-    donors_client::DonorsClient, namespace_selector::Selector,
-    register_donors_response::Result as Answer,
+    donors_client::DonorsClient, register_donors_response::Result as Answer,
 };
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::transport::Channel;
 
 use crate::{
-    donors::register::{BLOCK_TOKENS, donor_id, donor_index, packed},
+    donors::register::{donor_id, donor_index, packed},
     error::LoadtestError,
 };
 
@@ -146,39 +145,6 @@ fn wrong(reason: String) -> LoadtestError {
     LoadtestError::WrongAnswer { call: CALL, reason }
 }
 
-/// A namespace that no other run uses, also on a server that runs elsewhere.
-#[must_use]
-pub fn namespace(purpose: &str) -> Namespace {
-    let text = str::to_owned;
-    Namespace {
-        model: format!("quality-{purpose}-{}", std::process::id()),
-        model_revision: text("main"),
-        tokenizer: text("loadtest"),
-        tokenizer_revision: text("main"),
-        tokenization: text("none"),
-        chat_template: text("none"),
-        dtype: text("bfloat16"),
-        kv_cache_dtype: text("auto"),
-        block_size: BLOCK_TOKENS,
-        kv_layout: text("NHD"),
-        attention_backend: text("flash_attn"),
-        tensor_parallel_size: 1,
-        pipeline_parallel_size: 1,
-        adapter: text("none"),
-        rope_scaling: text("none"),
-        multimodal_hashes: Vec::new(),
-        tenant_key: text("semblend:tenant:v1:none"),
-    }
-}
-
-/// The namespace as calls name it.
-#[must_use]
-pub const fn selector(namespace: Namespace) -> NamespaceSelector {
-    NamespaceSelector {
-        selector: Some(Selector::Namespace(namespace)),
-    }
-}
-
 /// Every namespace that differs from one in a single field.
 #[must_use]
 pub fn neighbouring_namespaces(namespace: &Namespace) -> Vec<Namespace> {
@@ -215,6 +181,7 @@ pub fn neighbouring_namespaces(namespace: &Namespace) -> Vec<Namespace> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::donors::register::namespace;
 
     #[test]
     fn each_neighbouring_namespace_is_one_of_its_own() {

@@ -9,12 +9,13 @@ use kvatlas_proto::v1::{
 use super::{
     ask::{FoundBy, Judged, Question},
     class::QualityClass,
-    donors::{Planted, namespace, selector},
+    donors::Planted,
     report::{ClassTally, QualityReport},
     world::World,
 };
 use crate::{
     args::{Cli, Command, QualityArgs},
+    donors::register::{namespace, selector},
     prompts::Class,
 };
 

@@ -11,13 +11,14 @@ use serde::Deserialize;
 use super::{
     ask::Question,
     class::QualityClass,
-    donors::{Planted, namespace, neighbouring_namespaces, selector},
+    donors::{Planted, neighbouring_namespaces},
     facts::{Benign, Flip, names, record},
     verses::{self, Pair},
     words::Prompt,
 };
 use crate::{
     args::QualityArgs,
+    donors::register::{namespace, selector},
     error::LoadtestError,
     judge::{PieceIndex, TargetWindows},
     passages,
