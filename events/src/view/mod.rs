@@ -36,7 +36,7 @@ pub use self::index::{Index, Place, Put, Start};
 use self::lanes::Lanes;
 pub use self::node::Seat;
 use self::source::{Around, Source};
-use crate::event::Event;
+use crate::event::{EngineHash, Event};
 
 /// Sources at once.
 pub const SOURCES_MAX: usize = 4096;
@@ -197,6 +197,29 @@ impl View {
                 lower_blocks: reach.any - reach.device,
             })
             .collect()
+    }
+
+    /// How many blocks of a chain of this shape, from its start, whoever reads the source's device
+    /// memory finds there.
+    #[must_use]
+    pub fn resident(&self, source: SourceId, shape: Shape, chain: &[OwnHash]) -> usize {
+        let all = self.matches(shape, chain);
+        let of = all.iter().find(|found| found.source == source);
+        of.map_or(0, |found| found.device_blocks as usize)
+    }
+
+    /// The block that an engine names so, where it is on the source's device.
+    #[must_use]
+    pub fn own_of(&self, source: SourceId, _hash: EngineHash) -> Option<OwnHash> {
+        let _source = self.source(source)?;
+        None
+    }
+
+    /// The shapes that a source's blocks have.
+    #[must_use]
+    pub fn shapes_of(&self, source: SourceId) -> Vec<Shape> {
+        self.source(source)
+            .map_or_else(Vec::new, |source| source.lock().shapes().collect())
     }
 
     fn write(

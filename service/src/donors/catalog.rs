@@ -19,6 +19,7 @@ use super::{
     neighbours::{Neighbours, Shape, indexer::Bell, pending::SlotSet},
     owners::{Owner, Owners},
     record::Settings,
+    residents::Residents,
     search::Scratch,
     slots::Slots,
     tokens::PackedTokens,
@@ -203,6 +204,8 @@ pub(super) struct Published {
 #[derive(Debug)]
 pub struct Catalog {
     pub owners: Owners,
+    /// Which donors in device memory are there.
+    pub residents: Residents,
     pub(super) names: Names,
     pub epoch: u64,
     defaults: Defaults,
@@ -222,6 +225,7 @@ impl Catalog {
     pub fn new(defaults: Defaults, epoch: u64) -> Catalog {
         Catalog {
             owners: Owners::default(),
+            residents: Residents::default(),
             names: Names::default(),
             epoch,
             defaults,

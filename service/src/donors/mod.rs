@@ -23,6 +23,7 @@ mod postings;
 pub mod record;
 mod removal;
 pub mod repeats;
+pub mod residents;
 pub mod search;
 mod seeds;
 mod slots;

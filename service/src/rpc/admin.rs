@@ -129,6 +129,27 @@ impl Admin for AdminService {
             gates: Some(gates_to_wire(&gates)),
         }))
     }
+
+    async fn add_event_source(
+        &self,
+        _request: Request<v1::AddEventSourceRequest>,
+    ) -> Result<Response<v1::AddEventSourceResponse>, Status> {
+        Err(Status::unimplemented("AddEventSource"))
+    }
+
+    async fn remove_event_source(
+        &self,
+        _request: Request<v1::RemoveEventSourceRequest>,
+    ) -> Result<Response<v1::RemoveEventSourceResponse>, Status> {
+        Err(Status::unimplemented("RemoveEventSource"))
+    }
+
+    async fn list_event_sources(
+        &self,
+        _request: Request<v1::ListEventSourcesRequest>,
+    ) -> Result<Response<v1::ListEventSourcesResponse>, Status> {
+        Err(Status::unimplemented("ListEventSources"))
+    }
 }
 
 fn describe(core: &Core, shard: &Shard) -> v1::NamespaceStatus {

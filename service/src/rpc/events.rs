@@ -30,4 +30,20 @@ impl Events for EventsService {
              the workers",
         ))
     }
+
+    type PublishDonorEventsStream = Empty<Result<v1::PublishDonorEventsResponse, Status>>;
+
+    async fn publish_donor_events(
+        &self,
+        _request: Request<Streaming<v1::PublishDonorEventsRequest>>,
+    ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
+        Err(Status::unimplemented("PublishDonorEvents"))
+    }
+
+    async fn finish_requests(
+        &self,
+        _request: Request<v1::FinishRequestsRequest>,
+    ) -> Result<Response<v1::FinishRequestsResponse>, Status> {
+        Err(Status::unimplemented("FinishRequests"))
+    }
 }
