@@ -16,6 +16,7 @@ use self::opening::{Parts, open_aside};
 use crate::{
     config::{ListenAddress, ServeArgs, TextArgsError},
     donors::text,
+    events::{feeds::FollowError, sources::SourcesError},
     listen::Listener,
     routing::encoder::registry,
     rpc::{Core, routes},
@@ -27,15 +28,17 @@ use crate::{
     },
 };
 
+mod events;
 mod near;
 mod opening;
 
 /// What health is told of, the server as a whole first.
-const HEALTH_NAMES: [&str; 5] = [
+const HEALTH_NAMES: [&str; 6] = [
     "",
     "kvatlas.v1.Routing",
     "kvatlas.v1.Donors",
     "kvatlas.v1.Leases",
+    "kvatlas.v1.Events",
     "kvatlas.v1.Admin",
 ];
 /// How often leases and queries that ran out are swept and the store is looked at.
@@ -52,6 +55,10 @@ pub enum AppError {
     Text(#[from] TextArgsError),
     #[error(transparent)]
     Model(#[from] text::OpenError),
+    #[error("--kv-events: {0}")]
+    Sources(#[from] SourcesError),
+    #[error("--kv-events: worker {worker}: {error}")]
+    Follow { worker: String, error: FollowError },
     #[error("--device: {0}")]
     Device(CudaError),
     #[error("cannot listen on {address}: {error}")]
@@ -252,10 +259,7 @@ async fn live(
         let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
         servers.spawn(serving);
     }
-    supervisor.task(
-        "tick",
-        tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()),
-    );
+    attend(args, &supervisor, &core, (&reporter, &stage_seen));
     stage.send_replace(Stage::Ready);
     tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
     on_ready(&bound)?;
@@ -284,6 +288,22 @@ async fn live(
     match died {
         None => Ok(()),
         Some(name) => Err(AppError::WorkerDied(name)),
+    }
+}
+
+// What is done beside the calls, until the drain.
+fn attend(
+    args: &ServeArgs,
+    supervisor: &Supervisor,
+    core: &Arc<Core>,
+    (reporter, stage): (&HealthReporter, &watch::Receiver<Stage>),
+) {
+    let ticking = tick(Arc::clone(core), reporter.clone(), stage.clone());
+    supervisor.task("tick", ticking);
+    if let Some(path) = &args.events.kv_events_file {
+        let path = path.as_path().into();
+        let reread = events::reread(Arc::clone(core), path, stage.clone());
+        supervisor.task("kv-events-file", reread);
     }
 }
 
@@ -332,7 +352,12 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
         core.map(|core| {
-            let all = [&gauges(&core)[..], &near_gauges(&core)[..]].concat();
+            let all = [
+                &gauges(&core)[..],
+                &near_gauges(&core)[..],
+                &events::gauges(&core)[..],
+            ]
+            .concat();
             core.metrics.render(&all)
         })
         .unwrap_or_default()

@@ -1,5 +1,7 @@
 //! What `kvatlas serve` can be told, by flags and by environment.
 
+mod events;
+mod namespace_file;
 mod text;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
@@ -7,6 +9,8 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 use clap::{Args, ValueEnum};
 use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 
+pub use self::events::EventArgs;
+pub use self::namespace_file::NamespaceFile;
 pub use self::text::{TextArgs, TextArgsError};
 use crate::{donors::gate::Gates, routing::query};
 
@@ -273,6 +277,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub text: TextArgs,
 
+    #[command(flatten)]
+    pub events: EventArgs,
+
     /// What to log, in tracing's filter language.
     #[arg(
         long,
@@ -458,6 +465,7 @@ impl Default for ServeArgs {
                 queue_depth_max: 64,
             },
             text: TextArgs::default(),
+            events: EventArgs::default(),
             log: "info".into(),
             log_format: LogFormat::Json,
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use kvatlas_kernels::score::Cpu;
 use tokio::sync::{Semaphore, watch};
 
-use super::{AppError, near};
+use super::{AppError, events, near};
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
@@ -95,6 +95,8 @@ fn open(
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
     let scoring = supervisor.thread("scorer", move || scoring.run());
     threads.push(scoring.map_err(AppError::Thread)?);
+    let (feeds, following) = events::start(&args.events, supervisor, clock, &catalog)?;
+    threads.push(following);
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
@@ -116,6 +118,7 @@ fn open(
         summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         near,
+        feeds,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,

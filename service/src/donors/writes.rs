@@ -82,6 +82,8 @@ pub enum Admission {
 pub enum Removal {
     Ids(NamespaceName, Vec<String>),
     Owner(OwnerKey),
+    /// An owner's donors in device memory.
+    OnDevice(OwnerKey),
     /// An owner's donors of generations below this one.
     OlderThan(OwnerKey, u64),
     Namespace(NamespaceName),

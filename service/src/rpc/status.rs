@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
+    events::feeds::FollowError,
     routing::{
         encoder::{EncoderError, registry},
         manifest::ManifestError,
@@ -36,6 +37,16 @@ pub fn write(refusal: &WriteRefusal) -> Status {
         }
         WriteRefusal::Store(error) => return failed("the donor was not stored", error),
         WriteRefusal::Stopping => Code::Unavailable,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+#[must_use]
+pub fn follow(refusal: &FollowError) -> Status {
+    let code = match refusal {
+        FollowError::Taken { .. } => Code::AlreadyExists,
+        FollowError::TooMany => Code::ResourceExhausted,
+        FollowError::Stopping => Code::Unavailable,
     };
     Status::new(code, refusal.to_string())
 }

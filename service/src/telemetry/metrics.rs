@@ -72,6 +72,7 @@ pub struct Metrics {
     pub lookups: Lookups,
     pub reuse: Reuse,
     pub scorer: Scoring,
+    pub workers: WorkerLookups,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
     pub manifests: Counter,
@@ -124,6 +125,16 @@ pub struct Scoring {
     pub fallbacks: Counter,
 }
 
+/// What questions for workers came to.
+#[derive(Debug, Clone)]
+pub struct WorkerLookups {
+    pub requests: Counter,
+    pub picks: Counter,
+    pub seconds: Histogram,
+    /// Tokens that the worker which holds most has on its device.
+    pub held_tokens: Histogram,
+}
+
 /// What engines made of the answers.
 #[derive(Debug, Clone)]
 pub struct Reuse {
@@ -155,6 +166,7 @@ impl Metrics {
             lookups: Lookups::new(r),
             reuse: Reuse::new(r),
             scorer: Scoring::new(r),
+            workers: WorkerLookups::new(r),
             donor_registrations: counter(
                 r,
                 "semantic_donor_registrations",
@@ -193,6 +205,36 @@ impl Metrics {
         }
         text.push_str(end);
         text
+    }
+}
+
+impl WorkerLookups {
+    fn new(r: &mut Registry) -> WorkerLookups {
+        WorkerLookups {
+            requests: counter(r, "kvatlas_worker_lookups", "Questions for workers"),
+            picks: counter(r, "kvatlas_worker_picks", "Workers that were picked"),
+            seconds: latency(
+                r,
+                "kvatlas_worker_lookup",
+                "From the decoded question to the answer",
+            ),
+            held_tokens: tokens(
+                r,
+                "kvatlas_worker_held_tokens",
+                "Tokens that the worker which holds most has on its device",
+            ),
+        }
+    }
+
+    /// One answer.
+    pub fn found(&self, took_ns: u64, held_tokens: u32, is_picked: bool) {
+        self.requests.inc();
+        self.seconds
+            .observe(Duration::from_nanos(took_ns).as_secs_f64());
+        self.held_tokens.observe(f64::from(held_tokens));
+        if is_picked {
+            self.picks.inc();
+        }
     }
 }
 
