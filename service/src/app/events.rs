@@ -1,6 +1,10 @@
 //! Starts what follows engines, and tells how it is doing.
 
-use std::{path::Path, sync::Arc, thread::JoinHandle};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+};
 
 use tokio::{signal::unix::SignalKind, sync::watch};
 
@@ -61,6 +65,7 @@ pub(super) async fn reread(core: Arc<Core>, path: Box<Path>, stage: watch::Recei
         let wanted = match sources::read(&path) {
             Ok(wanted) => wanted,
             Err(error) => {
+                core.feeds.files_refused.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%error, "the file of sources was not taken: nothing has changed");
                 continue;
             }
@@ -110,13 +115,21 @@ pub(super) fn gauges(core: &Core) -> Vec<Gauge> {
             "Sources of events that are followed",
             sources.len() as u64,
         ),
+        (
+            "kvatlas_event_files_refused",
+            "Times that the file of sources was read again and not taken",
+            core.feeds.files_refused.load(Ordering::Relaxed),
+        ),
     ];
     gauges.extend(SUMS.map(|(name, help, of)| (name, help, sources.iter().map(of).sum())));
     gauges
 }
 
+/// Name, help, and what one source adds.
+type Sum = (&'static str, &'static str, fn(&SourceStatus) -> u64);
+
 /// Over the sources that are followed now.
-const SUMS: [(&str, &str, fn(&SourceStatus) -> u64); 10] = [
+const SUMS: [Sum; 10] = [
     ("kvatlas_view_blocks", "Blocks that workers hold", |of| {
         of.blocks
     }),

@@ -49,20 +49,21 @@ pub(super) fn namespace(file_or_id: &str) -> Result<NamespaceRef, CliError> {
     if let Ok(id) = NamespaceRef::id(file_or_id) {
         return Ok(id);
     }
-    let text = fs::read_to_string(file_or_id).map_err(|source| CliError::File {
-        path: file_or_id.into(),
-        source,
-    })?;
+    whole_namespace(Path::new(file_or_id)).map(NamespaceRef::Full)
+}
+
+/// A namespace by its file.
+pub(super) fn whole_namespace(path: &Path) -> Result<Namespace, CliError> {
+    let text = text(path)?;
     let invalid = |why: String| {
         CliError::Usage(format!(
-            "{file_or_id} is not a namespace: {why}\n\
-             `kvatlas donor namespace-template` prints one to fill in."
+            "{} is not a namespace: {why}\n\
+             `kvatlas donor namespace-template` prints one to fill in.",
+            path.display()
         ))
     };
     let file = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-    complete(file)
-        .map(NamespaceRef::Full)
-        .map_err(|error| invalid(error.to_string()))
+    complete(file).map_err(|error| invalid(error.to_string()))
 }
 
 fn complete(file: NamespaceFile) -> Result<Namespace, kvatlas_client::NamespaceError> {

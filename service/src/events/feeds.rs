@@ -5,7 +5,7 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     thread::JoinHandle,
 };
 
@@ -32,6 +32,8 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Debug)]
 pub struct Feeds {
     pub fleet: Arc<Fleet>,
+    /// Times that a file of sources was read again and not taken.
+    pub files_refused: AtomicU64,
     followed: Mutex<BTreeMap<Source, Followed>>,
     work: mpsc::Sender<Work>,
 }
@@ -82,6 +84,7 @@ impl Feeds {
         let thread = supervisor.thread("kv-events", move || runtime.block_on(run(to_do)))?;
         let feeds = Feeds {
             fleet,
+            files_refused: AtomicU64::new(0),
             followed: Mutex::default(),
             work,
         };

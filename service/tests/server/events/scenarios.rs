@@ -7,7 +7,7 @@ use kvatlas_proto::v1;
 use crate::{
     common,
     engine::{Engine, Reply},
-    harness::{Harness, address, question},
+    events::harness::{Harness, address, question},
     list::{Act, Query, Replay, Scenario, scenarios},
 };
 

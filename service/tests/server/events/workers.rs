@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::{
     common,
     engine::{Engine, Reply},
-    harness::{Harness, address, question},
+    events::harness::{Harness, address, question},
     payloads::{batch, removed, stored},
 };
 
@@ -109,6 +109,31 @@ async fn a_removed_block_is_not_found_any_more() {
     harness.settle("w0", engine, 1).await;
     let answer = harness.find(question(PROMPT)).await;
     assert_eq!(answer.workers[0].device_blocks, 2);
+}
+
+#[tokio::test]
+async fn after_a_cut_the_same_engine_is_believed_again_and_another_one_is_not() {
+    let mut harness = Harness::start();
+    let mut engines = engines(&mut harness, &[4]).await;
+    let before = harness.source("w0").await.unwrap();
+    let mut engine = engines.pop().unwrap().cut().await;
+    engine.publish(&batch(&[removed(&[4])])).await;
+    harness.settle("w0", &engine, 2).await;
+    let after = harness.source("w0").await.unwrap();
+    assert_eq!(
+        (after.epoch, after.state()),
+        (before.epoch, SourceState::Exact)
+    );
+    let answer = harness.find(question(PROMPT)).await;
+    assert_eq!(answer.workers[0].device_blocks, 3);
+
+    let mut engine = engine.restart().await;
+    engine.publish(&batch(&[stored(&[9], None, 7)])).await;
+    harness.settle("w0", &engine, 3).await;
+    let restarted = harness.source("w0").await.unwrap();
+    assert!(restarted.epoch > after.epoch);
+    let answer = harness.find(question(PROMPT)).await;
+    assert_eq!(answer.workers[0].device_blocks, 0);
 }
 
 #[tokio::test]

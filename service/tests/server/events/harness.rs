@@ -4,23 +4,31 @@ use kvatlas_proto::v1::{self, admin_client::AdminClient, events_client::EventsCl
 use tonic::{Status, transport::Channel};
 
 use crate::{
-    common::{self, InProcess, until, within},
+    common::{self, Clients, InProcess, until, within},
     engine::Engine,
 };
 
 pub(crate) struct Harness {
     pub(crate) events: EventsClient<Channel>,
     pub(crate) admin: AdminClient<Channel>,
-    pub(crate) server: InProcess,
+    /// Ends when dropped; absent where the server is another process.
+    _server: Option<InProcess>,
 }
 
 impl Harness {
     pub(crate) fn start() -> Harness {
         let server = common::start();
+        let mut harness = Harness::on(&server.clients);
+        harness._server = Some(server);
+        harness
+    }
+
+    /// Asks a server that somebody else has started.
+    pub(crate) fn on(clients: &Clients) -> Harness {
         Harness {
-            events: EventsClient::new(server.clients.channel.clone()),
-            admin: server.clients.admin.clone(),
-            server,
+            events: EventsClient::new(clients.channel.clone()),
+            admin: clients.admin.clone(),
+            _server: None,
         }
     }
 

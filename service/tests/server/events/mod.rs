@@ -1,0 +1,6 @@
+//! Engines' events over real sockets into a running server, and what routers are told then.
+
+mod file;
+mod harness;
+mod scenarios;
+mod workers;
