@@ -6,6 +6,7 @@ use super::{
     catalog::{Donor, Shard},
     namespace::NamespaceId,
     record::donor_key,
+    vocabulary::Medium,
     writer::Writer,
     writes::{NamespaceName, Removal, WriteRefusal},
 };
@@ -31,6 +32,10 @@ impl Writer {
             Removal::Owner(owner) => {
                 let donors = self.owned.of(owner);
                 self.remove_all(named(donors, |_| true))
+            }
+            Removal::OnDevice(owner) => {
+                let donors = self.owned.of(owner);
+                self.remove_all(named(donors, |donor| donor.medium == Medium::Device))
             }
             Removal::OlderThan(owner, generation) => {
                 let donors = self.owned.of(owner);
