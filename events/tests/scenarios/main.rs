@@ -16,7 +16,7 @@ mod scenarios {
 
     use kvatlas_events::event::Adapter;
     use kvatlas_events::feed::{Feed, News, Progress, Source, State};
-    use kvatlas_events::view::{Namespace, Prompt, Shape, View, chain};
+    use kvatlas_events::view::{Namespace, Prompt, Shape, View, chain, tenant_key};
     use tokio::sync::watch;
     use tokio::task::JoinSet;
 
@@ -115,10 +115,11 @@ mod scenarios {
             lookahead: 0,
         };
         let tokens: Vec<u32> = query.tokens.clone().collect();
+        let tenant = query.salt.map(tenant_key);
         let prompt = Prompt {
             namespace: MODEL,
             adapter: query.adapter.map(Adapter::Name),
-            salt: query.salt,
+            tenant: tenant.as_deref(),
             items: &[],
             tokens: &tokens,
         };

@@ -1,7 +1,7 @@
 //! A twin of the view that is slow and obvious: it remembers whole prefixes instead of hashes,
 //! and looks through lists. Random events go to both, and both are asked the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -40,6 +40,12 @@ struct Twin {
     held: BTreeMap<(Lane, EngineHash), (Prefix, u32)>,
     waiting: Vec<Waiting>,
     waiting_references: BTreeMap<(Lane, EngineHash), u32>,
+    /// Removed while they waited, and not stored since.
+    waiting_doubted: BTreeSet<(Lane, EngineHash)>,
+    /// Stored, and no copy removed since.
+    sure: BTreeSet<(Lane, Prefix)>,
+    /// Lanes whose hashes paired with blocks.
+    named: Vec<Lane>,
     loose: Vec<(Lane, Vec<EngineHash>, Vec<Prefix>)>,
 }
 
@@ -50,6 +56,8 @@ impl Twin {
                 self.held.clear();
                 self.waiting.clear();
                 self.waiting_references.clear();
+                self.waiting_doubted.clear();
+                self.sure.clear();
                 self.loose.clear();
             }
             for event in settled {
@@ -113,13 +121,14 @@ impl Twin {
         if run.is_paired() {
             for &hash in &run.hashes {
                 *self.waiting_references.entry((lane, hash)).or_default() += 1;
+                self.waiting_doubted.remove(&(lane, hash));
             }
         }
         self.waiting.push(run);
     }
 
     fn put_and_heal(&mut self, run: &Waiting, prefix: Prefix) {
-        self.put(run, prefix, &vec![1; run.hashes.len()]);
+        self.put(run, prefix, &vec![(1, true); run.hashes.len()]);
         let removed = self.heal();
         self.forget_all(&removed);
     }
@@ -135,7 +144,8 @@ impl Twin {
         })
     }
 
-    fn put(&mut self, run: &Waiting, mut prefix: Prefix, references: &[u32]) {
+    /// The references that each block gets, and whether it is surely there.
+    fn put(&mut self, run: &Waiting, mut prefix: Prefix, references: &[(u32, bool)]) {
         let Waiting {
             lane,
             hashes,
@@ -148,7 +158,11 @@ impl Twin {
             prefixes.push(prefix.clone());
         }
         if run.is_paired() {
-            for ((&hash, prefix), more) in hashes.iter().zip(prefixes).zip(references) {
+            self.named.push(*lane);
+            for ((&hash, prefix), &(more, is_sure)) in hashes.iter().zip(prefixes).zip(references) {
+                if is_sure {
+                    self.sure.insert((*lane, prefix.clone()));
+                }
                 self.held.entry((*lane, hash)).or_insert((prefix, 0)).1 += more;
             }
         } else {
@@ -165,16 +179,14 @@ impl Twin {
         {
             let prefix = self.before(&self.waiting[at]).expect("just found");
             let run = self.waiting.remove(at);
-
-            let references: Vec<u32> = run
-                .hashes
-                .iter()
-                .map(|&hash| {
-                    self.waiting_references
-                        .remove(&(run.lane, hash))
-                        .unwrap_or(0)
-                })
-                .collect();
+            let waited = |&hash: &EngineHash| {
+                let key = (run.lane, hash);
+                let references = self.waiting_references.remove(&key).unwrap_or(0);
+                let is_doubted = self.waiting_doubted.remove(&key);
+                let is_sure = references > 0 && !is_doubted && !self.held.contains_key(&key);
+                (references, is_sure)
+            };
+            let references: Vec<(u32, bool)> = run.hashes.iter().map(waited).collect();
             self.put(&run, prefix, &references);
             removed.extend(run.hashes.iter().map(|&hash| (run.lane, hash)));
         }
@@ -201,6 +213,7 @@ impl Twin {
             };
             let prefix = prefix.clone();
             if let Some(lane) = self.lane(stored) {
+                self.sure.insert((lane, prefix.clone()));
                 self.held.entry((lane, hash)).or_insert((prefix, 0)).1 += 1;
             }
         }
@@ -213,15 +226,24 @@ impl Twin {
         for &hash in &removed.hashes {
             let lanes = self.meant(removed, hash);
             for lane in lanes {
-                self.loose
-                    .retain(|(of, hashes, _)| *of != lane || !hashes.contains(&hash));
-                if let Some((_, references)) = self.held.get_mut(&(lane, hash)) {
+                for (of, hashes, prefixes) in std::mem::take(&mut self.loose) {
+                    if of == lane && hashes.contains(&hash) {
+                        for prefix in prefixes {
+                            self.sure.remove(&(lane, prefix));
+                        }
+                    } else {
+                        self.loose.push((of, hashes, prefixes));
+                    }
+                }
+                if let Some((prefix, references)) = self.held.get_mut(&(lane, hash)) {
+                    self.sure.remove(&(lane, prefix.clone()));
                     *references -= 1;
                     if *references == 0 {
                         self.held.remove(&(lane, hash));
                     }
                 } else if let Some(references) = self.waiting_references.get_mut(&(lane, hash)) {
                     *references = references.saturating_sub(1);
+                    self.waiting_doubted.insert((lane, hash));
                 }
                 self.waiting.retain(|run| {
                     run.lane != lane || run.is_paired() || !run.hashes.contains(&hash)
@@ -301,6 +323,29 @@ impl Twin {
             return (0..3).any(|group| has((Medium::Device, Some(group))));
         }
         proven.into_iter().all(has)
+    }
+
+    /// Leases may rest on it.
+    fn is_sure(&self, prefix: &[u32]) -> bool {
+        let has = |lane| self.sure.contains(&(lane, prefix.to_vec()));
+        let groups = |lanes: &[Lane]| -> Vec<Lane> {
+            let lanes = lanes.iter().copied();
+            lanes
+                .filter(|lane| lane.0 == Medium::Device && lane.1.is_some())
+                .collect()
+        };
+        let proven = groups(&self.proven);
+        let meant = if proven.is_empty() {
+            groups(&self.named)
+        } else {
+            proven
+        };
+        has((Medium::Device, None)) || (!meant.is_empty() && meant.into_iter().all(has))
+    }
+
+    fn resident(&self, tokens: &[u32]) -> usize {
+        let prefixes = (1..=tokens.len() / SIZE).map(|blocks| &tokens[..blocks * SIZE]);
+        prefixes.take_while(|prefix| self.is_sure(prefix)).count()
     }
 
     fn on_lower(&self, prefix: &[u32]) -> bool {
@@ -440,7 +485,7 @@ fn chains(shared: usize) -> impl Iterator<Item = (Vec<u32>, Vec<OwnHash>)> {
         let prompt = Prompt {
             namespace: MODEL,
             adapter: None,
-            salt: None,
+            tenant: None,
             items: &[],
             tokens: &tokens,
         };
@@ -478,7 +523,11 @@ proptest! {
         }
         for (tokens, names) in chains(shared) {
             for (source, twin) in &sources {
-                prop_assert_eq!(found(&view, &names, *source), twin.matches(&tokens));
+                let (device, any) = found(&view, &names, *source);
+                prop_assert_eq!((device, any), twin.matches(&tokens));
+                let resident = view.resident(*source, SHAPE, &names);
+                prop_assert_eq!(resident, twin.resident(&tokens));
+                prop_assert!(resident <= device);
             }
         }
         for (source, _) in &sources {
@@ -487,31 +536,60 @@ proptest! {
         prop_assert_eq!(view.index.blocks(), 0, "blocks that nobody holds");
     }
 
-    /// What is told as changes adds up to what is held on the device.
+    /// What is told as changes adds up to what leases may rest on, once the groups are known: one
+    /// without a kind, or two of attention.
     #[test]
-    fn changes_tell_what_is_held((shared, batches) in any_batches()) {
+    fn changes_tell_what_is_resident((shared, batches) in any_batches(), are_groups: bool) {
+        let (kind, groups) = if are_groups {
+            (Kind::Attention, vec![Some(0), Some(1)])
+        } else {
+            (Kind::Absent, vec![None])
+        };
         let view = View::default();
         let source = view.add(MODEL).expect("room");
-        let mut held: BTreeMap<OwnHash, u32> = BTreeMap::new();
-        let first = (0, vec![preamble_event(shared)]);
-        for (_, events) in [first].into_iter().chain(batches) {
+        let (mut twin, mut told) = (Twin::default(), BTreeSet::new());
+        let meant = |group: Option<u32>| if are_groups { group.or(Some(0)) } else { None };
+        let begins = groups.iter().map(|&group| {
+            let (tokens, hashes) = (vec![9; SIZE], vec![EngineHash(9)]);
+            Event::Stored(Stored { hashes, tokens, group, kind, ..stored() })
+        });
+        let begins: Vec<_> = begins.chain([Event::Cleared]).collect();
+        view.apply(source, &begins, &mut Vec::new());
+        twin.apply(&begins);
+        let batches = batches.into_iter().map(|(_, events)| events);
+        for mut events in [vec![preamble_event(shared)]].into_iter().chain(batches) {
+            for event in &mut events {
+                match event {
+                    Event::Stored(stored) => {
+                        stored.group = meant(stored.group);
+                        stored.kind = kind;
+                    }
+                    Event::Removed(removed) => removed.group = meant(removed.group),
+                    Event::Cleared => {}
+                }
+            }
+            events.retain(|event| !matches!(
+                event,
+                Event::Stored(stored) if stored.hashes.is_empty()
+            ));
             let mut changes = Vec::new();
             view.apply(source, &events, &mut changes);
+            twin.apply(&events);
             for change in changes {
                 match change {
-                    Change::Stored(own) => *held.entry(own).or_default() += 1,
-                    Change::Removed { own, is_gone } => {
-                        prop_assert!(held[&own] > 0, "removed before it was stored");
-                        *held.entry(own).or_default() -= u32::from(is_gone);
+                    Change::Stored(own) => prop_assert!(told.insert(own), "told twice"),
+                    Change::Removed { own, .. } => {
+                        told.remove(&own);
                     }
-                    Change::Cleared => held.clear(),
+                    Change::Cleared => told.clear(),
                 }
             }
         }
-        for (_, names) in chains(shared) {
-            let (device, _) = found(&view, &names, source);
-            let is_told = |name| held.get(name).is_some_and(|&lanes| lanes > 0);
-            prop_assert!(names[..device].iter().all(is_told));
+        for (tokens, names) in chains(shared) {
+            for (at, name) in names.iter().enumerate() {
+                let prefix = &tokens[..(at + 1) * SIZE];
+                prop_assert_eq!(told.contains(name), twin.is_sure(prefix));
+            }
         }
     }
 
