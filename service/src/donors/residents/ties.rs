@@ -395,7 +395,7 @@ fn blocks_of(
     let prompt = Prompt {
         namespace: name,
         adapter: (namespace.adapter != NO_ADAPTER).then_some(Adapter::Name(&namespace.adapter)),
-        salt: (namespace.tenant_key != NO_TENANT).then_some(&namespace.tenant_key),
+        tenant: Some(&namespace.tenant_key),
         items: &[],
         tokens: &tokens,
     };

@@ -2,5 +2,6 @@
 
 mod file;
 mod harness;
+mod publish;
 mod scenarios;
 mod workers;
