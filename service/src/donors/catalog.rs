@@ -180,7 +180,9 @@ impl Shard {
     // Only one thread changes donors: what it reads here still holds when it writes.
     fn seeds_of(&self, donor_id: &str) -> Option<SeedKeys> {
         let tokens = self.read().tokens_of(donor_id)?;
-        Some(SeedKeys::of(&tokens))
+        let seeds = SeedKeys::of(&tokens);
+        self.read().index.read_ahead(&seeds);
+        Some(seeds)
     }
 }
 
@@ -347,6 +349,7 @@ impl Catalog {
     ) -> Published {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
         let old_seeds = shard.seeds_of(&donor.id);
+        shard.read().index.read_ahead(&prepared.seeds);
         let (slot, replaced) = {
             let mut donors = shard.donors.write();
             let old = old_seeds.and_then(|seeds| donors.take(&donor.id, &seeds));
