@@ -266,7 +266,7 @@ impl World {
             let slot = random.below(self.passages.len());
             let tokens = self.donor(slot).tokens;
             let start = Instant::now();
-            let seeds = SeedKeys::of(self.index.tokens(slot as u32).expect("it is held"));
+            let seeds = SeedKeys::of(&tokens);
             self.index.read_ahead(&seeds);
             self.index.remove(slot as u32, &seeds);
             let removed = Instant::now();

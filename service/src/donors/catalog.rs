@@ -22,7 +22,6 @@ use super::{
     residents::Residents,
     search::Scratch,
     slots::Slots,
-    tokens::PackedTokens,
     vocabulary::{Medium, Mode},
 };
 use crate::{leases::Claim, store::log::PlaceCell};
@@ -106,10 +105,12 @@ impl ShardDonors {
         self.at(self.ids.find(donor_id, has_id)?)
     }
 
-    fn tokens_of(&self, donor_id: &str) -> Option<Arc<PackedTokens>> {
+    fn tokens_of(&self, donor_id: &str) -> Option<Vec<u32>> {
         let has_id = |slot| self.at(slot).is_some_and(|donor| *donor.id == *donor_id);
         let slot = self.ids.find(donor_id, has_id)?;
-        self.index.tokens(slot).cloned()
+        let mut tokens = Vec::new();
+        self.index.tokens(slot)?.unpack_into(&mut tokens);
+        Some(tokens)
     }
 
     #[must_use]

@@ -81,10 +81,6 @@ struct Shard {
 }
 
 impl Postings {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a donor to seeds; nothing changes where it is there.
     pub(super) fn insert_all(&mut self, keys: &[u64], slot: u32) {
         for &key in keys {
