@@ -388,11 +388,11 @@ impl Shard {
 
     /// The first cell from the home on that is empty or has no smaller fingerprint.
     fn place(&self, wanted: u32) -> usize {
-        let mut place = self.home(wanted);
-        while self.cells[place] != 0 && fingerprint_of(self.cells[place]) < wanted {
-            place += 1;
-        }
-        place
+        let home = self.home(wanted);
+        let smaller = u64::from(wanted) << 32;
+        // An empty cell becomes the largest number, which is not smaller either.
+        let is_smaller = |cell: Cell| cell.wrapping_sub(1) < smaller.saturating_sub(1);
+        home + first_without(&self.cells[home..], is_smaller)
     }
 
     fn home(&self, fingerprint: u32) -> usize {
@@ -401,10 +401,7 @@ impl Shard {
 
     /// Moves the cells from `place` up to the next empty one on by one, to make room.
     fn open(&mut self, place: usize, cell: Cell) {
-        let mut empty = place;
-        while self.cells[empty] != 0 {
-            empty += 1;
-        }
+        let empty = place + first_without(&self.cells[place..], |cell| cell != 0);
         self.cells.copy_within(place..empty, place + 1);
         self.cells[place] = cell;
         self.used += 1;
@@ -506,6 +503,22 @@ impl Shard {
             + self.list_bytes
             + self.free_lists.capacity() * size_of::<u32>()
     }
+}
+
+/// How many of the cells come before the first for which something does not hold. It is told for
+/// several at once: where a probe ends, the processor guesses wrong.
+fn first_without(cells: &[Cell], holds: impl Fn(Cell) -> bool) -> usize {
+    let (lines, rest) = cells.as_chunks::<LINE_CELLS>();
+    for (at, line) in lines.iter().enumerate() {
+        let bit = |(at, &cell)| u32::from(holds(cell)) << at;
+        let held: u32 = (0..).zip(line).map(bit).fold(0, |all, bit| all | bit);
+        let first = held.trailing_ones() as usize;
+        if first < LINE_CELLS {
+            return at * LINE_CELLS + first;
+        }
+    }
+    let of_rest = rest.iter().take_while(|&&cell| holds(cell)).count();
+    cells.len() - rest.len() + of_rest
 }
 
 fn bucket_of(key: u64) -> usize {
