@@ -377,8 +377,7 @@ impl Catalog {
             (slot, replaced)
         };
         self.ring(shard);
-        self.residents
-            .tie(shard, donor, &prepared.tokens, block_names);
+        self.residents.tie(shard, donor, slot, block_names);
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Engines' events over real sockets into a running server, and what routers are told then.
 
+mod donors;
 mod file;
 mod harness;
 mod publish;

@@ -18,18 +18,22 @@ use crate::{
 };
 
 /// Forwards one engine's batches.
-struct Sidecar {
+pub(super) struct Sidecar {
     requests: mpsc::Sender<v1::PublishRequest>,
     answers: Streaming<v1::PublishResponse>,
     worker: String,
     /// None: it cannot send again.
     kept_max: Option<usize>,
-    kept: VecDeque<(u64, Vec<u8>)>,
-    next: u64,
+    pub(super) kept: VecDeque<(u64, Vec<u8>)>,
+    pub(super) next: u64,
 }
 
 impl Sidecar {
-    async fn open(harness: &mut Harness, worker: &str, kept_max: Option<usize>) -> Sidecar {
+    pub(super) async fn open(
+        harness: &mut Harness,
+        worker: &str,
+        kept_max: Option<usize>,
+    ) -> Sidecar {
         let (requests, sent) = mpsc::channel(64);
         let opened = harness.events.publish(ReceiverStream::new(sent));
         Sidecar {
@@ -42,7 +46,7 @@ impl Sidecar {
         }
     }
 
-    fn request(&self) -> v1::PublishRequest {
+    pub(super) fn request(&self) -> v1::PublishRequest {
         v1::PublishRequest {
             owner: Some(v1::Owner {
                 worker_id: self.worker.clone(),
@@ -64,7 +68,7 @@ impl Sidecar {
         sequence
     }
 
-    async fn exchange(&mut self, request: v1::PublishRequest) -> v1::PublishResponse {
+    pub(super) async fn exchange(&mut self, request: v1::PublishRequest) -> v1::PublishResponse {
         self.requests.send(request).await.unwrap();
         within(self.answers.message()).await.unwrap().unwrap()
     }
@@ -73,26 +77,31 @@ impl Sidecar {
     async fn say(&mut self, request: v1::PublishRequest) -> v1::PublishResponse {
         let mut answer = self.exchange(request).await;
         while let Some(from) = answer.replay_from {
-            let again: Vec<_> = self.kept.iter().cloned().collect();
-            for (sequence, payload) in again.into_iter().filter(|(number, _)| *number >= from) {
-                let request = v1::PublishRequest {
-                    sequence,
-                    payload: payload.into(),
-                    replayed: true,
-                    ..self.request()
-                };
-                self.exchange(request).await;
-            }
-            let request = v1::PublishRequest {
-                replay_ended: true,
-                ..self.request()
-            };
-            answer = self.exchange(request).await;
+            answer = self.replay(from).await;
         }
         answer
     }
 
-    async fn publish(&mut self, payload: &[u8]) -> v1::PublishResponse {
+    /// Sends again what is kept from there on.
+    pub(super) async fn replay(&mut self, from: u64) -> v1::PublishResponse {
+        let again: Vec<_> = self.kept.iter().cloned().collect();
+        for (sequence, payload) in again.into_iter().filter(|(number, _)| *number >= from) {
+            let request = v1::PublishRequest {
+                sequence,
+                payload: payload.into(),
+                replayed: true,
+                ..self.request()
+            };
+            self.exchange(request).await;
+        }
+        let request = v1::PublishRequest {
+            replay_ended: true,
+            ..self.request()
+        };
+        self.exchange(request).await
+    }
+
+    pub(super) async fn publish(&mut self, payload: &[u8]) -> v1::PublishResponse {
         let sequence = self.keep(payload);
         let request = v1::PublishRequest {
             sequence,
