@@ -15,6 +15,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use self::opening::{Parts, open_aside};
 use crate::{
     config::{ListenAddress, ServeArgs, TextArgsError},
+    donor_events::nats::BadSource,
     donors::text,
     listen::Listener,
     routing::encoder::registry,
@@ -27,6 +28,7 @@ use crate::{
     },
 };
 
+mod donor_events;
 mod near;
 mod opening;
 
@@ -52,6 +54,8 @@ pub enum AppError {
     Text(#[from] TextArgsError),
     #[error(transparent)]
     Model(#[from] text::OpenError),
+    #[error(transparent)]
+    DonorEvents(#[from] BadSource),
     #[error("--device: {0}")]
     Device(CudaError),
     #[error("cannot listen on {address}: {error}")]
@@ -256,6 +260,7 @@ async fn live(
         "tick",
         tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()),
     );
+    donor_events::follow(args, &supervisor, &core.donor_events, &stage_seen)?;
     stage.send_replace(Stage::Ready);
     tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
     on_ready(&bound)?;
@@ -293,6 +298,7 @@ fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     core.summary_importers.stop();
     core.finders.stop();
     core.near.threads.stop();
+    core.donor_events.stop();
     if let Some(embedder) = &core.near.embedder {
         embedder.stop();
     }

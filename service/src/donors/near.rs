@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    answer::{Answer, Neighbour, Outcome},
+    announced,
+    answer::{Answer, Neighbour, NeighbourDonor, Outcome},
     catalog::{Donor, Shard},
     find::{FindQuery, Finder, REJECTED_MAX, is_own, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
@@ -101,7 +102,7 @@ impl Finder<'_> {
                 .iter()
                 .filter_map(|near| {
                     Some(Neighbour {
-                        donor: Arc::clone(present(near)?),
+                        donor: NeighbourDonor::Registered(Arc::clone(present(near)?)),
                         discovery,
                         score: near.score,
                         facts_differ: None,
@@ -163,15 +164,42 @@ fn nearest(query: &FindQuery<'_>, shard: &Shard, vectors: Vectors<'_>) -> Option
     }
 }
 
-// Those by text come first: they are the stronger evidence. No donor is listed twice.
+/// Lists donors of other providers among the neighbours of a miss, but not the request's own.
+pub fn list_announced(answer: &mut Answer, query: &FindQuery<'_>, near: Vec<announced::Near>) {
+    let is_other =
+        |near: &announced::Near| query.request_id.is_empty() || *near.donor_id != *query.request_id;
+    let neighbours = near.into_iter().filter(is_other).map(|near| Neighbour {
+        donor: NeighbourDonor::Announced {
+            donor_id: near.donor_id,
+            holder: near.holder,
+        },
+        discovery: Discovery::Announced,
+        score: near.score,
+        facts_differ: None,
+    });
+    // Behind: of two with one name it is the other that is known better.
+    let mut listed = std::mem::take(&mut answer.neighbours);
+    list(&mut listed, neighbours.collect(), query.neighbours_max);
+    answer.neighbours = listed;
+}
+
+// Those by text come first: they are the stronger evidence. No donor is listed twice: one that is
+// announced and registered here as well is the registered one.
 fn list(known: &mut Vec<Neighbour>, mut more: Vec<Neighbour>, most: usize) {
-    let by_text = |neighbour: &Neighbour| neighbour.discovery == Discovery::Text;
+    let by_tokens = |neighbour: &Neighbour| match neighbour.discovery {
+        Discovery::Text | Discovery::Announced => false,
+        Discovery::Seeds | Discovery::Sketch => true,
+    };
     more.append(known);
-    more.sort_by_key(|neighbour| !by_text(neighbour));
+    more.sort_by(|a, b| {
+        let by_kind = by_tokens(a).cmp(&by_tokens(b));
+        by_kind.then(b.score.total_cmp(&a.score))
+    });
     for neighbour in more {
-        let is_known = known
-            .iter()
-            .any(|other| Arc::ptr_eq(&other.donor, &neighbour.donor));
+        let is_known = known.iter().any(|other| {
+            let donor = &neighbour.donor;
+            other.donor.id() == donor.id() && other.donor.holder() == donor.holder()
+        });
         if known.len() < most && !is_known {
             known.push(neighbour);
         }

@@ -1,12 +1,16 @@
 //! The Events service: announced on the wire, not yet served.
 
+use std::sync::Arc;
+
 use kvatlas_proto::v1::{self, events_server::Events};
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Answers every call UNIMPLEMENTED, with the reason.
-#[derive(Debug, Clone, Copy)]
-pub struct EventsService;
+use super::{Core, donor_events};
+
+/// Answers most calls UNIMPLEMENTED, with the reason.
+#[derive(Debug, Clone)]
+pub struct EventsService(pub Arc<Core>);
 
 #[tonic::async_trait]
 impl Events for EventsService {
@@ -31,13 +35,14 @@ impl Events for EventsService {
         ))
     }
 
-    type PublishDonorEventsStream = Empty<Result<v1::PublishDonorEventsResponse, Status>>;
+    type PublishDonorEventsStream = donor_events::Answers;
 
     async fn publish_donor_events(
         &self,
-        _request: Request<Streaming<v1::PublishDonorEventsRequest>>,
+        request: Request<Streaming<v1::PublishDonorEventsRequest>>,
     ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
-        Err(Status::unimplemented("PublishDonorEvents"))
+        let answers = donor_events::publish(&self.0, request.into_inner());
+        Ok(Response::new(answers))
     }
 
     async fn finish_requests(

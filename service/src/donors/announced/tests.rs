@@ -1,0 +1,1 @@
+//! Announced donors against a slow twin.
