@@ -115,7 +115,7 @@ fn head(event: &[u8]) -> Result<(Position, Raw<'_>), Fault> {
     }
     let not_json = Fault::form("event", "a JSON object in UTF-8");
     let text = std::str::from_utf8(event).map_err(|_| not_json)?;
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|_| not_json)?;
+    let envelope: Envelope<'_> = wire::object_of(text).ok_or(not_json)?;
     let version: u64 = wire::value(envelope.schema_version, "schema_version", U64)?;
     if version != SCHEMA_VERSION {
         return Err(Fault::form("schema_version", "1"));

@@ -22,7 +22,13 @@ pub(super) fn object<'a, T: Deserialize<'a>>(
     field: &'static str,
 ) -> Result<T, Fault> {
     let raw = raw.ok_or(Fault::new(field, Problem::Missing))?;
-    serde_json::from_str(raw.get()).map_err(|_| Fault::form(field, "an object"))
+    object_of(raw.get()).ok_or(Fault::form(field, "an object"))
+}
+
+/// As [`object()`], from its text. A list of the fields' values would be taken as well.
+pub(super) fn object_of<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    let is_object = text.trim_start().starts_with('{');
+    serde_json::from_str(text).ok().filter(|_| is_object)
 }
 
 /// A number, a pair of numbers, or the like.

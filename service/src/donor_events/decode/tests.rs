@@ -183,6 +183,11 @@ fn what_is_wrong_is_named_and_nothing_is_quoted() {
             "dp_rank: must be a whole number below 2^32",
         ),
         ("/data", Some(secret()), "data: must be an object"),
+        (
+            "/data",
+            Some(json!(["donors_purged"])),
+            "data: must be an object",
+        ),
         ("/data", None, "data: is missing"),
         (
             "/data/kind",
@@ -345,10 +350,10 @@ fn what_is_wrong_is_named_and_nothing_is_quoted() {
             "{refusal}"
         );
     }
-    for text in ["", "7", "[]", "{", "{\"data\":{},\"data\":{}}", "{} {}"] {
+    for text in ["", "7", "[1]", "{", "{\"data\":{},\"data\":{}}", "{} {}"] {
         assert_eq!(
-            refusal(text).fault.field,
-            if text == "" { "event" } else { "event" },
+            refusal(text).to_string(),
+            "event: must be a JSON object in UTF-8",
             "{text}"
         );
     }

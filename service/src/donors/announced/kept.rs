@@ -51,14 +51,14 @@ pub(super) struct Emitter {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: Box<str>,
-    stream: Arc<OwnerKey>,
+    pub(super) stream: Arc<OwnerKey>,
     pub(super) holder: Option<Arc<OwnerKey>>,
     /// [`Location::fingerprint`].
     pub(super) location: u64,
     shelf: Arc<Shelf>,
     slot: u32,
     /// Of the segments whose vectors are in the slot, in the same order.
-    segments: Box<[u32]>,
+    pub(super) segments: Box<[u32]>,
     bytes: usize,
 }
 
