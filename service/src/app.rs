@@ -217,6 +217,7 @@ async fn live(
     on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
+    let sources = args.donor_event_sources()?;
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
@@ -260,7 +261,7 @@ async fn live(
         "tick",
         tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()),
     );
-    donor_events::follow(args, &supervisor, &core.donor_events, &stage_seen)?;
+    donor_events::follow(sources, &supervisor, &core.donor_events, &stage_seen);
     stage.send_replace(Stage::Ready);
     tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
     on_ready(&bound)?;

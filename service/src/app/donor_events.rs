@@ -6,8 +6,10 @@ use tokio::sync::watch;
 
 use super::AppError;
 use crate::{
-    config::ServeArgs,
-    donor_events::{intake::Intake, nats},
+    donor_events::{
+        intake::Intake,
+        nats::{self, NatsSource},
+    },
     donors::announced::{Announced, Capacity},
     rpc::near::NearParts,
     supervise::Supervisor,
@@ -31,14 +33,13 @@ pub(super) fn intake(
 
 /// Follows every source until the drain.
 pub(super) fn follow(
-    args: &ServeArgs,
+    sources: Vec<NatsSource>,
     supervisor: &Supervisor,
     intake: &Arc<Intake>,
     stage: &watch::Receiver<Stage>,
-) -> Result<(), AppError> {
-    for source in args.donor_event_sources()? {
+) {
+    for source in sources {
         let following = nats::follow(source, Arc::clone(intake), draining(stage.clone()));
         supervisor.task("donor-event-source", following);
     }
-    Ok(())
 }

@@ -1,9 +1,6 @@
 //! From JSON to an event: strict about every value that it reads, blind to fields that it does not
 //! know.
 
-#[cfg(test)]
-mod tests;
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use xxhash_rust::xxh3::xxh3_64;
@@ -420,3 +417,6 @@ fn scope(raw: Raw<'_>) -> Result<Scope, Fault> {
         _ => Err(Fault::form("data.scope.kind", "worker, location or all")),
     }
 }
+
+#[cfg(test)]
+mod tests;

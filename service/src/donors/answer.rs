@@ -113,6 +113,12 @@ impl NeighbourDonor {
         }
     }
 
+    /// Whether two name one donor of one holder.
+    #[must_use]
+    pub fn is_same(&self, other: &NeighbourDonor) -> bool {
+        self.id() == other.id() && self.holder() == other.holder()
+    }
+
     #[must_use]
     pub fn holder(&self) -> Option<&OwnerKey> {
         match self {

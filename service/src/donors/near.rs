@@ -166,9 +166,9 @@ fn nearest(query: &FindQuery<'_>, shard: &Shard, vectors: Vectors<'_>) -> Option
 
 /// Lists donors of other providers among the neighbours of a miss, but not the request's own.
 pub fn list_announced(answer: &mut Answer, query: &FindQuery<'_>, near: Vec<announced::Near>) {
-    let is_other =
-        |near: &announced::Near| query.request_id.is_empty() || *near.donor_id != *query.request_id;
-    let neighbours = near.into_iter().filter(is_other).map(|near| Neighbour {
+    let is_own = |donor_id: &str| !donor_id.is_empty() && donor_id == query.request_id;
+    let others = near.into_iter().filter(|near| !is_own(&near.donor_id));
+    let neighbours = others.map(|near| Neighbour {
         donor: NeighbourDonor::Announced {
             donor_id: near.donor_id,
             holder: near.holder,
@@ -177,14 +177,14 @@ pub fn list_announced(answer: &mut Answer, query: &FindQuery<'_>, near: Vec<anno
         score: near.score,
         facts_differ: None,
     });
-    // Behind: of two with one name it is the other that is known better.
-    let mut listed = std::mem::take(&mut answer.neighbours);
-    list(&mut listed, neighbours.collect(), query.neighbours_max);
-    answer.neighbours = listed;
+    // One that is registered here as well is known better so.
+    let known = &answer.neighbours;
+    let is_new = |new: &Neighbour| known.iter().all(|known| !known.donor.is_same(&new.donor));
+    let neighbours = neighbours.filter(is_new).collect();
+    list(&mut answer.neighbours, neighbours, query.neighbours_max);
 }
 
-// Those by text come first: they are the stronger evidence. No donor is listed twice: one that is
-// announced and registered here as well is the registered one.
+// Those by text come first: they are the stronger evidence. No donor is listed twice.
 fn list(known: &mut Vec<Neighbour>, mut more: Vec<Neighbour>, most: usize) {
     let by_tokens = |neighbour: &Neighbour| match neighbour.discovery {
         Discovery::Text | Discovery::Announced => false,
@@ -196,10 +196,7 @@ fn list(known: &mut Vec<Neighbour>, mut more: Vec<Neighbour>, most: usize) {
         by_kind.then(b.score.total_cmp(&a.score))
     });
     for neighbour in more {
-        let is_known = known.iter().any(|other| {
-            let donor = &neighbour.donor;
-            other.donor.id() == donor.id() && other.donor.holder() == donor.holder()
-        });
+        let is_known = known.iter().any(|it| it.donor.is_same(&neighbour.donor));
         if known.len() < most && !is_known {
             known.push(neighbour);
         }
