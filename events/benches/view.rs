@@ -250,7 +250,7 @@ fn own_chain(prompt: usize) -> Vec<OwnHash> {
     let prompt = Prompt {
         namespace: MODEL,
         adapter: None,
-        salt: None,
+        tenant: None,
         items: &[],
         tokens: &tokens,
     };

@@ -199,7 +199,7 @@ impl<'a> World<'a> {
         let prompt = Prompt {
             namespace: MODEL,
             adapter: None,
-            salt: None,
+            tenant: None,
             items: &[],
             tokens: blocks,
         };

@@ -1,7 +1,7 @@
 //! Our own names of blocks: a hash of all that decides a block's content, chained from the root.
 //!
 //! ```text
-//! root    = namespace, shape, adapter, salt
+//! root    = namespace, shape, adapter, tenant
 //! content = the block's tokens and its look-ahead, the items of other media in it
 //! own     = link(own of the parent, or root; content)
 //! ```
@@ -13,6 +13,7 @@
 //! colder engine: whatever is borrowed is compared token by token elsewhere. The names live in
 //! one process and are never written down.
 
+use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::event::{Adapter, Extra};
@@ -42,8 +43,8 @@ pub struct Shape {
 pub struct Prompt<'a> {
     pub namespace: Namespace,
     pub adapter: Option<Adapter<'a>>,
-    /// Empty is the same as none.
-    pub salt: Option<&'a str>,
+    /// Whose it is, by a [`tenant_key`]; that of no salt is the same as none.
+    pub tenant: Option<&'a str>,
     /// In the order of their starts.
     pub items: &'a [Item<'a>],
     pub tokens: &'a [u32],
@@ -66,7 +67,7 @@ pub fn chain(prompt: &Prompt<'_>, shape: Shape) -> Vec<OwnHash> {
     let (size, lookahead) = (shape.block_size as usize, shape.lookahead as usize);
     let usable = prompt.tokens.len().saturating_sub(lookahead);
     let blocks = usable.checked_div(size).unwrap_or(0);
-    let mut last = root(prompt.namespace, shape, prompt.adapter, prompt.salt);
+    let mut last = root(prompt.namespace, shape, prompt.adapter, prompt.tenant);
     (0..blocks)
         .map(|block| {
             let start = block * size;
@@ -86,12 +87,32 @@ pub fn chain(prompt: &Prompt<'_>, shape: Shape) -> Vec<OwnHash> {
         .collect()
 }
 
+/// The name of the tenant whose prompts have a cache salt, as donors and requests carry it: they
+/// never carry the salt. Without a salt everybody is one tenant.
+#[must_use]
+pub fn tenant_key(salt: &str) -> String {
+    if salt.is_empty() {
+        return NO_TENANT.to_owned();
+    }
+    let digest = Sha256::digest(salt);
+    digest[..TENANT_BYTES]
+        .iter()
+        .fold(TENANT_PREFIX.to_owned(), |key, byte| {
+            format!("{key}{byte:02x}")
+        })
+}
+
+const TENANT_PREFIX: &str = "semblend:tenant:v1:";
+const NO_TENANT: &str = "semblend:tenant:v1:none";
+/// Of the salt's digest.
+const TENANT_BYTES: usize = 16;
+
 /// What a chain begins from.
 pub(super) fn root(
     namespace: Namespace,
     shape: Shape,
     adapter: Option<Adapter<'_>>,
-    salt: Option<&str>,
+    tenant: Option<&str>,
 ) -> OwnHash {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&namespace.0.to_le_bytes());
@@ -103,8 +124,8 @@ pub(super) fn root(
         Some(Adapter::Name(name)) => root = xxh3_64_with_seed(name.as_bytes(), root ^ NAMED),
         Some(Adapter::Id(id)) => root = xxh3_64_with_seed(&id.to_le_bytes(), root ^ NUMBERED),
     }
-    if let Some(salt) = salt.filter(|salt| !salt.is_empty()) {
-        root = xxh3_64_with_seed(salt.as_bytes(), root ^ SALTED);
+    if let Some(tenant) = tenant.filter(|tenant| *tenant != NO_TENANT) {
+        root = xxh3_64_with_seed(tenant.as_bytes(), root ^ TENANT);
     }
     OwnHash(root)
 }
@@ -119,7 +140,7 @@ pub(super) fn content(window: &[u32], extra: &Extra<'_>) -> u64 {
     content
 }
 
-/// The same where it begins a chain: there the salt is the root's.
+/// The same where it begins a chain: there the salt is the root's, as a tenant.
 pub(super) fn content_at_root(window: &[u32], extra: &Extra<'_>) -> u64 {
     extra
         .items
@@ -140,6 +161,7 @@ pub(super) fn link(parent: OwnHash, content: u64) -> OwnHash {
 // One for each kind of thing that is mixed in, so that an adapter never passes for a salt.
 const NAMED: u64 = 0x6164_6170_7465_7231;
 const NUMBERED: u64 = 0x6164_6170_7465_7232;
+const TENANT: u64 = 0x7465_6e61_6e74_7465;
 const SALTED: u64 = 0x7361_6c74_7361_6c74;
 const ITEM: u64 = 0x6974_656d_6974_656d;
 

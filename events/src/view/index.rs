@@ -10,10 +10,12 @@
 //! Chains are spread over shards by their first block, so that a look-up reads one shard and
 //! never sees half of an event. A shard's table is cut into parts, so that none grows for long.
 
+use std::ops::Range;
+
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::hash::{OwnHash, link};
-use super::node::{Node, Seat};
+use super::node::{Claim, Held, Node, Seat};
 use super::table::{Slot, Table};
 
 /// Blocks a node at most, and the depth at whose multiples a new node begins.
@@ -33,12 +35,30 @@ pub struct Place {
     pub(super) offset: u8,
 }
 
-/// A block of a stored run: its place, and whether the seat did not hold it before.
+/// A block of a stored run, and where it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Put {
     pub place: Place,
     pub own: OwnHash,
+    /// The seat did not hold it before.
     pub is_new: bool,
+    /// The seat did not surely hold it before, and does now.
+    pub is_newly_sure: bool,
+}
+
+impl Put {
+    pub(super) fn new(place: Place, own: OwnHash, held: Held) -> Self {
+        let Held {
+            is_new,
+            is_newly_sure,
+        } = held;
+        Self {
+            place,
+            own,
+            is_new,
+            is_newly_sure,
+        }
+    }
 }
 
 /// What a chain goes on from.
@@ -65,6 +85,14 @@ impl Index {
     /// Lets `seat` hold the blocks with `contents` one after the other, and says where they are.
     /// Fewer come out than went in when the index is full.
     pub fn put(&self, seat: Seat, start: Start, contents: &[u64], puts: &mut Vec<Put>) {
+        let claim = Claim {
+            seat,
+            is_sure: true,
+        };
+        self.put_as(claim, start, contents, puts);
+    }
+
+    pub(super) fn put_as(&self, claim: Claim, start: Start, contents: &[u64], puts: &mut Vec<Put>) {
         puts.clear();
         let Some(&first) = contents.first() else {
             return;
@@ -83,20 +111,24 @@ impl Index {
             let Some(spot) = shard.spot(parent, own) else {
                 return;
             };
-            let is_new = shard.nodes[spot.node as usize].hold(seat, spot.offset);
-            puts.push(Put {
-                place: spot.place(number),
-                own,
-                is_new,
-            });
+            let held = shard.nodes[spot.node as usize].hold(claim, spot.offset);
+            puts.push(Put::new(spot.place(number), own, held));
             (parent, last) = (Some(spot), own);
         }
     }
 
-    /// Lets another seat hold a block that is held already. True when it did not before.
-    pub(super) fn hold(&self, seat: Seat, place: Place) -> bool {
+    /// Lets another seat hold a block that is held already.
+    pub(super) fn hold(&self, claim: Claim, place: Place) -> Put {
         let (_, mut shard) = self.write_shard(usize::from(place.shard));
-        shard.nodes[place.node as usize].hold(seat, place.offset)
+        let held = shard.nodes[place.node as usize].hold(claim, place.offset);
+        Put::new(place, shard.own(Spot::of(place)), held)
+    }
+
+    /// Casts doubt on a seat's hold of a block.
+    pub(super) fn doubt(&self, seat: Seat, place: Place) -> OwnHash {
+        let (_, mut shard) = self.write_shard(usize::from(place.shard));
+        shard.nodes[place.node as usize].doubt(seat, place.offset);
+        shard.own(Spot::of(place))
     }
 
     /// Ends a seat's hold of a block.
@@ -117,6 +149,20 @@ impl Index {
         if let Some(&first) = chain.first() {
             self.shards[shard_of(first)].read().walk(chain, visit);
         }
+    }
+
+    /// The same for what may be no chain at all: each block is looked at, and the end is where one
+    /// does not follow the one before. `visit` gets a node and which of its blocks follow.
+    pub(super) fn trace(&self, chain: &[OwnHash], visit: impl FnMut(&Node, Range<usize>) -> bool) {
+        if let Some(&first) = chain.first() {
+            self.shards[shard_of(first)].read().trace(chain, visit);
+        }
+    }
+
+    /// A look at one node.
+    pub(super) fn see<T>(&self, place: Place, see: impl FnOnce(&Node) -> T) -> T {
+        let shard = self.shards[usize::from(place.shard)].read();
+        see(&shard.nodes[place.node as usize])
     }
 
     /// Blocks in the index, whoever holds them.
@@ -334,6 +380,26 @@ impl Shard {
         }
     }
 
+    fn trace(&self, chain: &[OwnHash], mut visit: impl FnMut(&Node, Range<usize>) -> bool) {
+        let (mut before, mut at) = (None, 0);
+        while let Some(spot) = chain.get(at).and_then(|&own| self.find(own)) {
+            let node = &self.nodes[spot.node as usize];
+            let offset = usize::from(spot.offset);
+            let parent = match spot.offset.checked_sub(1) {
+                Some(offset) => Some((spot.node, offset)),
+                None => node.parent(),
+            };
+            let follow = node.hashes[offset..].iter().zip(&chain[at..]);
+            let end = offset + follow.take_while(|(here, asked)| here == asked).count();
+            if parent != before || !visit(node, offset..end) {
+                return;
+            }
+            at += end - offset;
+            let last = u8::try_from(end - 1).expect("at most NODE_BLOCKS");
+            before = Some((spot.node, last));
+        }
+    }
+
     /// Where the last block of each group is, as far as it is known. All probes come first, as
     /// they need not wait for one another, and trust half a hash: a block's parents are what its
     /// node says, so it is enough to compare the last one's whole hash, and that each goes on
@@ -387,7 +453,10 @@ impl Shard {
         let mut path = [deepest; NODE_BLOCKS as usize];
         let mut length = 1;
         while let Some(spot) = self.before(path[length - 1], start) {
-            path[length] = spot;
+            let Some(next) = path.get_mut(length) else {
+                return false;
+            };
+            *next = spot;
             length += 1;
         }
         path[..length]
@@ -444,7 +513,11 @@ mod tests {
             for &own in chain {
                 parent = shard.spot(parent, own);
                 let spot = parent.expect("room");
-                shard.nodes[spot.node as usize].hold(Seat::new(0, 0), spot.offset);
+                let claim = Claim {
+                    seat: Seat::new(0, 0),
+                    is_sure: true,
+                };
+                shard.nodes[spot.node as usize].hold(claim, spot.offset);
             }
         }
         shard

@@ -14,6 +14,8 @@ pub(super) struct Lane {
     pub(super) shape: Shape,
     /// The engine said that this is attention; else it said nothing.
     pub(super) is_proven: bool,
+    /// Its hashes have paired with blocks.
+    pub(super) is_paired: bool,
     held: Table<Held>,
     /// How many names beyond the first a block has here; most have one.
     aliases: HashMap<Place, u32>,
@@ -34,8 +36,11 @@ struct Held {
 pub(super) enum Learned {
     New,
     Again,
-    /// The hash named another block until now, whose place is to be released if it is given.
-    Moved(Option<Place>),
+    /// The hash named another block until now, which is to be released if it is gone.
+    Moved {
+        old: Place,
+        is_gone: bool,
+    },
 }
 
 /// What a removed block was.
@@ -54,6 +59,7 @@ impl Lane {
             group,
             shape,
             is_proven: false,
+            is_paired: false,
             held: Table::default(),
             aliases: HashMap::new(),
         }
@@ -77,7 +83,10 @@ impl Lane {
                     return Learned::Again;
                 }
                 *self.held.at_mut(at) = new;
-                Learned::Moved(self.unshare(old).then_some(old))
+                Learned::Moved {
+                    old,
+                    is_gone: self.unshare(old),
+                }
             }
         };
         self.share(put);

@@ -66,7 +66,7 @@ fn begin(holders: &[Holder], lanes: &Lanes) -> Vec<Going> {
         let source = seat.source();
         if going.last().is_none_or(|last| last.reach.source != source) {
             let is_alone = match lanes.role(seat) {
-                Role::Device => true,
+                Role::Device(_) => true,
                 Role::Peer(peers) => peers == 1 << seat.lane(),
                 Role::Hidden | Role::Lower => false,
             };
@@ -151,7 +151,7 @@ impl Holders<'_> {
             let blocks = holder.blocks & self.bits;
             match self.lanes.role(holder.seat) {
                 Role::Hidden => {}
-                Role::Device => held.device |= blocks,
+                Role::Device(_) => held.device |= blocks,
                 Role::Lower => held.lower |= blocks,
                 Role::Peer(of) => {
                     peers = of;

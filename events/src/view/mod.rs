@@ -18,9 +18,12 @@ mod loose;
 mod matches;
 mod node;
 mod orphans;
+mod removal;
+mod resident;
 mod run;
 mod source;
 mod table;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +34,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 pub use self::counts::{Counts, Outcome};
-pub use self::hash::{Item, Namespace, OwnHash, Prompt, Shape, chain};
+pub use self::hash::{Item, Namespace, OwnHash, Prompt, Shape, chain, tenant_key};
 pub use self::index::{Index, Place, Put, Start};
 use self::lanes::Lanes;
 pub use self::node::Seat;
@@ -63,7 +66,7 @@ pub struct SourceId {
 /// What an event did to the blocks on a source's device: to end leases, and to confirm donors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The block is there now, and was not.
+    /// The block is surely there now (see [`View::resident`]), and was not, or was in doubt.
     Stored(OwnHash),
     /// A copy was removed. Whoever relies on the block can do so no longer, even where it is
     /// not gone: which copy is left, nobody says.
@@ -199,27 +202,43 @@ impl View {
             .collect()
     }
 
-    /// How many blocks of a chain of this shape, from its start, whoever reads the source's device
-    /// memory finds there.
+    /// How many blocks of a chain, from its start, surely lie on the source's device: what leases
+    /// rest on, where the source is exact. Less than [`Self::matches`] says where a copy of a block
+    /// was removed and it was not stored again since, where hashes and tokens did not pair, and
+    /// where one of several groups without a kind lacks a block. The chain may be anything: it is
+    /// followed for as long as each block continues the one before.
+    ///
+    /// Groups may cut tokens in several shapes (see [`Self::shapes_of`]); then only what is
+    /// resident in each of them can be used.
     #[must_use]
     pub fn resident(&self, source: SourceId, shape: Shape, chain: &[OwnHash]) -> usize {
-        let all = self.matches(shape, chain);
-        let of = all.iter().find(|found| found.source == source);
-        of.map_or(0, |found| found.device_blocks as usize)
+        // An own hash says its shape.
+        let _ = shape;
+        let number = u32::from(source.number);
+        let resident = resident::resident(&self.index, &self.lanes, number, chain);
+        // Looked at last: the number may have become another source's meanwhile.
+        if self.id(source.number) == source {
+            resident
+        } else {
+            0
+        }
     }
 
-    /// The block that an engine names so, where it is on the source's device.
+    /// The block that an engine names so, where it is on the source's device, surely or not. None
+    /// where its groups name different blocks so.
     #[must_use]
-    pub fn own_of(&self, source: SourceId, _hash: EngineHash) -> Option<OwnHash> {
-        let _source = self.source(source)?;
-        None
+    pub fn own_of(&self, source: SourceId, hash: EngineHash) -> Option<OwnHash> {
+        let source = self.source(source)?;
+        let source = source.lock();
+        let place = source.place_of(hash)?;
+        Some(self.index.own(place))
     }
 
-    /// The shapes that a source's blocks have.
+    /// The shapes of the blocks on a source's device, in their order.
     #[must_use]
     pub fn shapes_of(&self, source: SourceId) -> Vec<Shape> {
         self.source(source)
-            .map_or_else(Vec::new, |source| source.lock().shapes().collect())
+            .map_or_else(Vec::new, |source| source.lock().device_shapes())
     }
 
     fn write(

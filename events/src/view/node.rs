@@ -31,6 +31,25 @@ const SEATS_EACH: u32 = 16;
 pub(super) struct Holder {
     pub(super) seat: Seat,
     pub(super) blocks: u32,
+    /// Of those the ones that are beyond doubt.
+    pub(super) sure: u32,
+}
+
+/// A seat that holds a block from now on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    pub(super) seat: Seat,
+    /// The block is there, whatever became of copies of it before.
+    pub(super) is_sure: bool,
+}
+
+/// What a claim was to a seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// It did not hold the block before.
+    pub(super) is_new: bool,
+    /// It did not surely hold it before, and does now.
+    pub(super) is_newly_sure: bool,
 }
 
 /// One line of the processor's cache.
@@ -93,6 +112,14 @@ impl Node {
         }
     }
 
+    /// Those of one source.
+    pub(super) fn holders_of(&self, source: u32) -> &[Holder] {
+        let all = self.holders();
+        let first = all.partition_point(|holder| holder.seat.source() < source);
+        let behind = all.partition_point(|holder| holder.seat.source() <= source);
+        &all[first..behind]
+    }
+
     pub(super) fn adopt(&mut self, offset: u8) {
         self.last_child = if self.children == 0 {
             offset
@@ -106,26 +133,43 @@ impl Node {
         self.children -= 1;
     }
 
-    /// True when the seat did not hold the block before.
-    pub(super) fn hold(&mut self, seat: Seat, offset: u8) -> bool {
+    pub(super) fn hold(&mut self, claim: Claim, offset: u8) -> Held {
+        let seat = claim.seat;
+        let blocks = 1 << offset;
         let new = Holder {
             seat,
-            blocks: 1 << offset,
+            blocks,
+            sure: if claim.is_sure { blocks } else { 0 },
         };
         match &mut self.holders {
             Holders::None => self.holders = Holders::One(new),
-            Holders::One(one) if one.seat == seat => return one.add(new.blocks),
+            Holders::One(one) if one.seat == seat => return one.add(new),
             Holders::One(one) => {
                 let mut both = vec![*one, new];
                 both.sort_unstable_by_key(|holder| holder.seat);
                 self.holders = Holders::Many(both);
             }
             Holders::Many(many) => match many.binary_search_by_key(&seat, |holder| holder.seat) {
-                Ok(at) => return many[at].add(new.blocks),
+                Ok(at) => return many[at].add(new),
                 Err(at) => many.insert(at, new),
             },
         }
-        true
+        Held {
+            is_new: true,
+            is_newly_sure: claim.is_sure,
+        }
+    }
+
+    /// The seat holds the block still, but perhaps without a copy.
+    pub(super) fn doubt(&mut self, seat: Seat, offset: u8) {
+        let holder = match &mut self.holders {
+            Holders::None => None,
+            Holders::One(one) => Some(one).filter(|one| one.seat == seat),
+            Holders::Many(many) => many.iter_mut().find(|holder| holder.seat == seat),
+        };
+        if let Some(holder) = holder {
+            holder.sure &= !(1 << offset);
+        }
     }
 
     pub(super) fn release(&mut self, seat: Seat, offset: u8) {
@@ -135,6 +179,7 @@ impl Node {
             Holders::One(one) => {
                 if one.seat == seat {
                     one.blocks &= blocks;
+                    one.sure &= blocks;
                     if one.blocks == 0 {
                         self.holders = Holders::None;
                     }
@@ -145,6 +190,7 @@ impl Node {
                     return;
                 };
                 many[at].blocks &= blocks;
+                many[at].sure &= blocks;
                 if many[at].blocks == 0 {
                     many.remove(at);
                 }
@@ -177,10 +223,14 @@ impl Node {
 }
 
 impl Holder {
-    fn add(&mut self, blocks: u32) -> bool {
-        let is_new = self.blocks & blocks == 0;
-        self.blocks |= blocks;
-        is_new
+    fn add(&mut self, new: Self) -> Held {
+        let held = Held {
+            is_new: self.blocks & new.blocks == 0,
+            is_newly_sure: new.sure & !self.sure != 0,
+        };
+        self.blocks |= new.blocks;
+        self.sure |= new.sure;
+        held
     }
 }
 

@@ -16,14 +16,29 @@ pub(super) struct Run {
     pub(super) contents: Vec<u64>,
 }
 
+/// What became of a block while it waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waited {
+    /// How often it was stored and not removed.
+    pub(super) references: u16,
+    /// A copy was removed after it was last stored.
+    is_doubted: bool,
+}
+
+impl Waited {
+    /// It is there, as far as anybody knows.
+    pub(super) fn is_sure(self) -> bool {
+        self.references > 0 && !self.is_doubted
+    }
+}
+
 /// The oldest leave first.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
     runs: BTreeMap<u64, Run>,
     next: u64,
     waiting_for: HashMap<EngineHash, Vec<u64>>,
-    /// How often each block was stored and not removed while it waited.
-    references: HashMap<(usize, EngineHash), u16>,
+    waited: HashMap<(usize, EngineHash), Waited>,
     blocks: usize,
 }
 
@@ -39,8 +54,9 @@ impl Orphans {
         }
         if run.is_paired() {
             for &hash in &run.hashes {
-                let references = self.references.entry((run.lane, hash)).or_default();
-                *references = references.saturating_add(1);
+                let waited = self.waited.entry((run.lane, hash)).or_default();
+                waited.references = waited.references.saturating_add(1);
+                waited.is_doubted = false;
             }
             let siblings = self.waiting_for.get(&run.parent).into_iter().flatten();
             let mut waiting = siblings.filter_map(|sibling| self.runs.get(sibling));
@@ -77,9 +93,10 @@ impl Orphans {
         for &number in &ended {
             self.let_go(number);
         }
-        match self.references.get_mut(&(lane, hash)) {
-            Some(references) if *references > 0 => {
-                *references -= 1;
+        match self.waited.get_mut(&(lane, hash)) {
+            Some(waited) if waited.references > 0 => {
+                waited.references -= 1;
+                waited.is_doubted = true;
                 true
             }
             Some(_) | None => !ended.is_empty(),
@@ -87,20 +104,20 @@ impl Orphans {
     }
 
     pub(super) fn has(&self, lane: usize, hash: EngineHash) -> bool {
-        self.references.contains_key(&(lane, hash))
+        self.waited.contains_key(&(lane, hash))
             || self
                 .runs
                 .values()
                 .any(|run| run.lane == lane && !run.is_paired() && run.hashes.contains(&hash))
     }
 
-    /// The runs that waited for a hash and can be placed now, each with how often its blocks are
-    /// still stored.
+    /// The runs that waited for a hash and can be placed now, each with what became of its blocks
+    /// where they have names.
     pub(super) fn take(
         &mut self,
         hash: EngineHash,
         can_be_placed: impl Fn(&Run) -> bool,
-    ) -> Vec<(Run, Vec<u16>)> {
+    ) -> Vec<(Run, Vec<Waited>)> {
         let mut numbers = self.waiting_for.get(&hash).cloned().unwrap_or_default();
         numbers.retain(|number| self.runs.get(number).is_some_and(&can_be_placed));
         numbers
@@ -125,7 +142,7 @@ impl Orphans {
         before - self.blocks
     }
 
-    fn let_go(&mut self, number: u64) -> Option<(Run, Vec<u16>)> {
+    fn let_go(&mut self, number: u64) -> Option<(Run, Vec<Waited>)> {
         let run = self.runs.remove(&number)?;
         self.blocks -= run.size();
         for hash in run.waits_for() {
@@ -136,13 +153,13 @@ impl Orphans {
                 }
             }
         }
-        let references = if run.is_paired() {
-            let stored = |&hash| self.references.remove(&(run.lane, hash)).unwrap_or(0);
-            run.hashes.iter().map(stored).collect()
+        let waited = if run.is_paired() {
+            let waited = |&hash| self.waited.remove(&(run.lane, hash)).unwrap_or_default();
+            run.hashes.iter().map(waited).collect()
         } else {
             Vec::new()
         };
-        Some((run, references))
+        Some((run, waited))
     }
 }
 

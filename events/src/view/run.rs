@@ -1,6 +1,6 @@
 //! What a stored event says about content, before it is known where its blocks belong.
 
-use super::hash::{self, Namespace, OwnHash, Shape};
+use super::hash::{self, Shape};
 use super::{LOOKAHEAD_TOKENS_MAX, Outcome};
 use crate::event::{EngineHash, Extra, Stored};
 
@@ -59,13 +59,6 @@ pub(super) fn read(stored: &Stored<'_>) -> Result<Stretch, Refused> {
         contents: contents(stored, shape, is_paired),
         is_paired,
     })
-}
-
-pub(super) fn root_of(namespace: Namespace, shape: Shape, stored: &Stored<'_>) -> OwnHash {
-    let salt = stored
-        .salt
-        .or_else(|| stored.extra.first().and_then(|extra| extra.salt));
-    hash::root(namespace, shape, stored.adapter, salt)
 }
 
 /// Sizes that engines use: powers of two and multiples of eight. Another one is a last page that

@@ -2,29 +2,41 @@
 
 use super::hash::{Namespace, Shape};
 use super::index::{Index, Place, Put, Start};
-use super::lane::{Forgotten, Lane, Learned};
+use super::lane::{Lane, Learned};
 use super::lanes::{LANES_MAX, Lanes, Role};
 use super::loose::Loose;
-use super::node::Seat;
-use super::orphans::{Orphans, Run};
+use super::node::{Claim, Seat};
+use super::orphans::{Orphans, Run, Waited};
+use super::resident::is_newly_resident;
 use super::run::{self, Refused, Stretch};
+use super::tenants::Tenants;
 use super::{BLOCKS_MAX, Change, Counts, GROUPS_MAX, Outcome};
-use crate::event::{EngineHash, Event, Kind, Medium, Removed, Stored};
+use crate::event::{EngineHash, Event, Kind, Medium, Stored};
 
 #[derive(Debug)]
 pub(super) struct Source {
     number: u16,
     pub(super) namespace: Namespace,
-    lanes: Vec<Lane>,
+    pub(super) lanes: Vec<Lane>,
     /// Groups that announced blocks that are no prefixes.
-    others: Vec<Option<u32>>,
-    orphans: Orphans,
-    loose: Loose,
+    pub(super) others: Vec<Option<u32>>,
+    pub(super) orphans: Orphans,
+    pub(super) loose: Loose,
+    tenants: Tenants,
     puts: Vec<Put>,
     /// Set for ever: whoever still has a hold of it changes nothing.
     pub(super) is_removed: bool,
     /// The shapes of its lanes that readers were told of.
     pub(super) announced: Vec<Shape>,
+}
+
+/// Consecutive blocks of one chain, by name and by content.
+#[derive(Clone, Copy, Debug)]
+struct Blocks<'a> {
+    hashes: &'a [EngineHash],
+    contents: &'a [u64],
+    /// They are there, if they pair; else they are known to have been.
+    is_sure: bool,
 }
 
 /// What a source works on while events are applied.
@@ -45,6 +57,7 @@ impl Source {
             others: Vec::new(),
             orphans: Orphans::default(),
             loose: Loose::default(),
+            tenants: Tenants::default(),
             puts: Vec::new(),
             is_removed: false,
             announced: Vec::new(),
@@ -116,6 +129,29 @@ impl Source {
         self.lanes.iter().map(Lane::len).sum()
     }
 
+    /// The block that a hash names on the device, where all groups agree.
+    pub(super) fn place_of(&self, hash: EngineHash) -> Option<Place> {
+        let device = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.medium == Medium::Device);
+        let mut places = device.filter_map(|lane| lane.place(hash));
+        let first = places.next()?;
+        places.all(|other| other == first).then_some(first)
+    }
+
+    /// The shapes of blocks on the device.
+    pub(super) fn device_shapes(&self) -> Vec<Shape> {
+        let device = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.medium == Medium::Device);
+        let mut shapes: Vec<Shape> = device.map(|lane| lane.shape).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        shapes
+    }
+
     /// The shape of each lane.
     pub(super) fn shapes(&self) -> impl Iterator<Item = Shape> + '_ {
         self.lanes.iter().map(|lane| lane.shape)
@@ -158,18 +194,22 @@ impl Source {
             shape,
             is_paired,
         } = stretch;
+        let blocks = |from: usize| Blocks {
+            hashes: &stored.hashes[from..],
+            contents: &contents[from..],
+            is_sure: true,
+        };
         let Some(parent) = stored.parent else {
-            let start = Start::Root(run::root_of(self.namespace, shape, stored));
-            return self.put(lane, start, (&stored.hashes, &contents), (learned, around));
+            let start = Start::Root(self.tenants.root_of(self.namespace, shape, stored));
+            return self.put(lane, start, blocks(0), (learned, around));
         };
         let first = stored.hashes.first().copied().filter(|_| is_paired);
         if let Some((start, known)) = self.start_of(lane, parent, first) {
             for &hash in &stored.hashes[..known] {
-                self.lanes[lane].again(hash);
+                self.again(lane, hash, around);
                 around.counts.one(Outcome::Referenced);
             }
-            let rest = (&stored.hashes[known..], &contents[known..]);
-            return self.put(lane, start, rest, (learned, around));
+            return self.put(lane, start, blocks(known), (learned, around));
         }
         let run = Run {
             lane,
@@ -188,10 +228,16 @@ impl Source {
         &mut self,
         lane: usize,
         start: Start,
-        (hashes, contents): (&[EngineHash], &[u64]),
+        blocks: Blocks<'_>,
         (learned, around): (&mut Vec<EngineHash>, &mut Around<'_>),
     ) {
+        let Blocks {
+            hashes, contents, ..
+        } = blocks;
         let is_paired = hashes.len() == contents.len();
+        if is_paired && !std::mem::replace(&mut self.lanes[lane].is_paired, true) {
+            self.publish(around.lanes);
+        }
         let room = BLOCKS_MAX.saturating_sub(self.blocks());
         let contents = if is_paired {
             &contents[..contents.len().min(room)]
@@ -200,25 +246,25 @@ impl Source {
         } else {
             &[]
         };
+        let claim = Claim {
+            seat: self.seat(lane),
+            is_sure: blocks.is_sure && is_paired,
+        };
         let mut puts = std::mem::take(&mut self.puts);
-        around
-            .index
-            .put(self.seat(lane), start, contents, &mut puts);
+        around.index.put_as(claim, start, contents, &mut puts);
         if is_paired {
-            around.counts.add(Outcome::Full, hashes.len() - puts.len());
-            for (&hash, &put) in hashes.iter().zip(&puts) {
-                self.learn(lane, hash, put, around);
+            let (hashes, refused) = hashes.split_at(puts.len());
+            for (&hash, put) in hashes.iter().zip(&puts) {
+                self.learn(lane, hash, *put, around);
             }
             if !self.orphans.is_empty() {
-                learned.extend(&hashes[..puts.len()]);
+                learned.extend(hashes);
             }
+            self.refuse(lane, refused, around);
         } else {
             around.counts.add(Outcome::Loose, puts.len());
             for &put in &puts {
                 self.lanes[lane].share(put);
-                if put.is_new && self.lanes[lane].medium == Medium::Device {
-                    around.changes.push(Change::Stored(put.own));
-                }
             }
             if !puts.is_empty() {
                 self.loose
@@ -228,19 +274,55 @@ impl Source {
         self.puts = puts;
     }
 
+    /// There is no room. What the hashes named before they may name no longer.
+    fn refuse(&mut self, lane: usize, hashes: &[EngineHash], around: &mut Around<'_>) {
+        around.counts.add(Outcome::Full, hashes.len());
+        for &hash in hashes {
+            if let Some(place) = self.lanes[lane].place(hash) {
+                self.doubt(lane, place, around);
+            }
+        }
+    }
+
     fn learn(&mut self, lane: usize, hash: EngineHash, put: Put, around: &mut Around<'_>) {
-        let is_device = self.lanes[lane].medium == Medium::Device;
         match self.lanes[lane].learn(hash, put) {
             Learned::New => around.counts.one(Outcome::Stored),
             Learned::Again => around.counts.one(Outcome::Referenced),
-            Learned::Moved(old) => {
+            Learned::Moved { old, is_gone } => {
                 around.counts.one(Outcome::Conflict);
-                if let Some(old) = old {
+                if is_gone {
                     self.release(lane, old, around);
+                } else {
+                    self.doubt(lane, old, around);
                 }
             }
         }
-        if put.is_new && is_device {
+        self.tell_stored(lane, &put, around);
+    }
+
+    /// A block that is known was stored once more.
+    fn again(&mut self, lane: usize, hash: EngineHash, around: &mut Around<'_>) {
+        let Some(place) = self.lanes[lane].place(hash) else {
+            return;
+        };
+        self.lanes[lane].again(hash);
+        let claim = Claim {
+            seat: self.seat(lane),
+            is_sure: true,
+        };
+        let put = around.index.hold(claim, place);
+        self.tell_stored(lane, &put, around);
+    }
+
+    fn tell_stored(&self, lane: usize, put: &Put, around: &mut Around<'_>) {
+        let is_told = match (self.lanes[lane].medium, self.lanes.len()) {
+            (Medium::Host | Medium::Disk, _) => false,
+            (Medium::Device, 1) => put.is_newly_sure,
+            (Medium::Device, _) => {
+                is_newly_resident(around.index, around.lanes, self.seat(lane), put)
+            }
+        };
+        if is_told {
             around.changes.push(Change::Stored(put.own));
         }
     }
@@ -254,32 +336,59 @@ impl Source {
             let start_of = |run: &Run| self.start_of(run.lane, run.parent, run.first());
             let runs = orphans.take(hash, |run| start_of(run).is_some());
             self.orphans = orphans;
-            for (run, references) in runs {
+            for (run, waited) in runs {
                 let Some((start, known)) = self.start_of(run.lane, run.parent, run.first()) else {
                     continue;
                 };
-                let Run {
-                    lane,
-                    hashes,
-                    contents,
-                    ..
-                } = run;
-                around.counts.add(Outcome::OrphanHealed, contents.len());
-                let rest = (&hashes[known..], &contents[known..]);
-                self.put(lane, start, rest, (&mut learned, around));
-                for (at, (&hash, references)) in hashes.iter().zip(references).enumerate() {
+                around.counts.add(Outcome::OrphanHealed, run.contents.len());
+                self.put_healed(&run, &waited, (start, known), (&mut learned, around));
+                for (at, (&hash, waited)) in run.hashes.iter().zip(waited).enumerate() {
                     let counted = u16::from(at >= known);
-                    for _ in counted..references {
-                        self.lanes[lane].again(hash);
+                    for _ in counted..waited.references {
+                        self.lanes[run.lane].again(hash);
                     }
-                    if references < counted {
-                        removed.push((lane, hash));
+                    if waited.references < counted {
+                        removed.push((run.lane, hash));
                     }
                 }
             }
         }
         for (lane, hash) in removed {
-            self.forget(lane, hash, around);
+            self.take_back(lane, hash, around);
+        }
+    }
+
+    /// All at once where all are sure, else one by one. What became of a block that is held
+    /// already is known better than from the time when it waited.
+    fn put_healed(
+        &mut self,
+        run: &Run,
+        waited: &[Waited],
+        (start, known): (Start, usize),
+        (learned, around): (&mut Vec<EngineHash>, &mut Around<'_>),
+    ) {
+        let is_sure = |source: &Self, at: usize| {
+            waited[at].is_sure() && source.lanes[run.lane].place(run.hashes[at]).is_none()
+        };
+        let all = known..waited.len();
+        if !run.is_paired() || all.clone().all(|at| is_sure(self, at)) {
+            let blocks = Blocks {
+                hashes: &run.hashes[known..],
+                contents: &run.contents[known..],
+                is_sure: true,
+            };
+            return self.put(run.lane, start, blocks, (learned, around));
+        }
+        let mut start = start;
+        for at in all {
+            let block = Blocks {
+                hashes: &run.hashes[at..=at],
+                contents: &run.contents[at..=at],
+                is_sure: is_sure(self, at),
+            };
+            self.put(run.lane, start, block, (learned, around));
+            let Some(put) = self.puts.last() else { return };
+            start = Start::After(put.place);
         }
     }
 
@@ -321,103 +430,12 @@ impl Source {
                 }
             };
             around.counts.one(Outcome::Bare);
-            let is_new = around.index.hold(self.seat(lane), place);
-            let own = around.index.own(place);
-            self.learn(lane, hash, Put { place, own, is_new }, around);
-        }
-    }
-
-    fn remove(&mut self, removed: &Removed, around: &mut Around<'_>) {
-        for &hash in &removed.hashes {
-            let mut is_known = false;
-            let lanes = self.lanes_of(removed, hash);
-            for lane in (0..self.lanes.len()).filter(|lane| lanes & 1 << lane != 0) {
-                is_known = true;
-                for set in self.loose.take(lane, hash) {
-                    self.end_loose(lane, set.places, around);
-                }
-                if self.lanes[lane].place(hash).is_some() {
-                    self.forget(lane, hash, around);
-                } else if self.orphans.remove(lane, hash) {
-                    around.counts.one(Outcome::Unreferenced);
-                }
-            }
-            if !is_known {
-                around.counts.one(match self.is_other(removed.group) {
-                    true => Outcome::RemovedOther,
-                    false => Outcome::RemovedUnknown,
-                });
-            }
-        }
-    }
-
-    /// The lanes that a removal ends a block in, as bits. It never reaches a lane that another
-    /// group announced; where one of the two names no group, it is taken to be meant.
-    fn lanes_of(&self, removed: &Removed, hash: EngineHash) -> u16 {
-        let holding = |group: Option<Option<u32>>| {
-            let is_meant = |&(_, lane): &(usize, &Lane)| {
-                lane.medium == removed.medium && group.is_none_or(|group| group == lane.group)
+            let claim = Claim {
+                seat: self.seat(lane),
+                is_sure: true,
             };
-            let lanes = self.lanes.iter().enumerate().filter(is_meant);
-            lanes
-                .filter(|&(number, _)| self.holds(number, hash))
-                .fold(0, |all, (number, _)| all | 1 << number)
-        };
-        let same = holding(Some(removed.group));
-        if same != 0 || self.is_other(removed.group) {
-            return same;
-        }
-        if removed.group.is_some() {
-            holding(Some(None))
-        } else {
-            holding(None)
-        }
-    }
-
-    fn holds(&self, lane: usize, hash: EngineHash) -> bool {
-        self.lanes[lane].place(hash).is_some()
-            || self.loose.has(lane, hash)
-            || self.orphans.has(lane, hash)
-    }
-
-    /// A group that announced blocks, and none that are prefixes.
-    fn is_other(&self, group: Option<u32>) -> bool {
-        self.others.contains(&group) && self.lanes.iter().all(|lane| lane.group != group)
-    }
-
-    fn forget(&mut self, lane: usize, hash: EngineHash, around: &mut Around<'_>) {
-        match self.lanes[lane].forget(hash) {
-            None => {}
-            Some(Forgotten::Kept(place)) => {
-                around.counts.one(Outcome::Unreferenced);
-                if self.lanes[lane].medium == Medium::Device {
-                    let own = around.index.own(place);
-                    around.changes.push(Change::Removed {
-                        own,
-                        is_gone: false,
-                    });
-                }
-            }
-            Some(Forgotten::Gone(place)) => {
-                around.counts.one(Outcome::Removed);
-                self.release(lane, place, around);
-            }
-        }
-    }
-
-    fn release(&mut self, lane: usize, place: Place, around: &mut Around<'_>) {
-        let own = around.index.release(self.seat(lane), place);
-        if self.lanes[lane].medium == Medium::Device {
-            around.changes.push(Change::Removed { own, is_gone: true });
-        }
-    }
-
-    fn end_loose(&mut self, lane: usize, places: Vec<Place>, around: &mut Around<'_>) {
-        for place in places {
-            if self.lanes[lane].unshare(place) {
-                around.counts.one(Outcome::Removed);
-                self.release(lane, place, around);
-            }
+            let put = around.index.hold(claim, place);
+            self.learn(lane, hash, put, around);
         }
     }
 
@@ -513,11 +531,13 @@ impl Source {
     /// Tells readers how each lane counts.
     fn publish(&self, lanes: &Lanes) {
         for (number, lane) in self.lanes.iter().enumerate() {
-            let peers = self.peers(lane);
+            let peers = self.peers(lane, |lane| lane.is_proven);
             let role = match (lane.medium, lane.group) {
                 (Medium::Host | Medium::Disk, _) => Role::Lower,
-                (Medium::Device, None) => Role::Device,
-                (Medium::Device, Some(_)) if peers == 0 => Role::Device,
+                (Medium::Device, None) => Role::Device(1 << number),
+                (Medium::Device, Some(_)) if peers == 0 => {
+                    Role::Device(1 << number | self.peers(lane, |lane| lane.is_paired))
+                }
                 (Medium::Device, Some(_)) if lane.is_proven => Role::Peer(peers),
                 (Medium::Device, Some(_)) => Role::Hidden,
             };
@@ -525,10 +545,10 @@ impl Source {
         }
     }
 
-    /// The groups that are known to be attention and cut tokens as this lane does, as bits.
-    fn peers(&self, of: &Lane) -> u16 {
+    /// The groups on the device that cut tokens as this lane does, as bits.
+    fn peers(&self, of: &Lane, is_meant: impl Fn(&Lane) -> bool) -> u16 {
         let is_peer = |lane: &Lane| {
-            lane.is_proven
+            is_meant(lane)
                 && lane.group.is_some()
                 && lane.medium == Medium::Device
                 && lane.shape == of.shape
@@ -539,7 +559,7 @@ impl Source {
             .fold(0, |all, (number, _)| all | 1 << number)
     }
 
-    fn seat(&self, lane: usize) -> Seat {
+    pub(super) fn seat(&self, lane: usize) -> Seat {
         Seat::new(
             self.number,
             u8::try_from(lane).expect("fewer than LANES_MAX"),

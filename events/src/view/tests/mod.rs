@@ -2,12 +2,14 @@
 
 mod bounds;
 mod names;
+mod random;
 mod rules;
+mod sure;
 mod twin;
 
 use std::ops::Range;
 
-use super::{Change, Counts, Namespace, Prompt, Shape, SourceId, View, chain};
+use super::{Change, Counts, Namespace, OwnHash, Prompt, Shape, SourceId, View, chain};
 use crate::event::{EngineHash, Event, Kind, Medium, Removed, Stored};
 
 const MODEL: Namespace = Namespace(0xfeed);
@@ -95,18 +97,54 @@ impl Engine {
         })
     }
 
+    /// Blocks that leases may rest on.
+    fn resident(&self, chain: &[OwnHash]) -> usize {
+        self.view.resident(self.source, SHAPE, chain)
+    }
+
     fn finds_tokens(&self, tokens: Range<u32>) -> (u32, u32) {
         let tokens: Vec<u32> = tokens.collect();
         self.finds(&prompt(&tokens), SHAPE)
     }
 }
 
+fn names(tokens: Range<u32>) -> Vec<OwnHash> {
+    let tokens: Vec<u32> = tokens.collect();
+    chain(&prompt(&tokens), SHAPE)
+}
+
 fn prompt(tokens: &[u32]) -> Prompt<'_> {
     Prompt {
         namespace: MODEL,
         adapter: None,
-        salt: None,
+        tenant: None,
         items: &[],
         tokens,
+    }
+}
+
+fn store(stored: Stored<'static>) -> Event<'static> {
+    Event::Stored(stored)
+}
+
+fn remove(names: &[u64]) -> Event<'static> {
+    Event::Removed(removed(names))
+}
+
+/// A group that stores one state for all of its tokens, under the hash of their last block.
+fn mamba(tokens: Range<u32>, group: u32) -> Stored<'static> {
+    let last = EngineHash(u64::from(tokens.end / SIZE));
+    Stored {
+        hashes: vec![last],
+        group: Some(group),
+        kind: Kind::Other,
+        ..stored(tokens)
+    }
+}
+
+fn without_kind(stored: Stored<'static>) -> Stored<'static> {
+    Stored {
+        kind: Kind::Absent,
+        ..stored
     }
 }

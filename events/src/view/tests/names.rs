@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::event::Adapter;
-use crate::view::{Item, OwnHash};
+use crate::view::{Item, OwnHash, tenant_key};
 
 #[derive(Clone, Debug)]
 struct Asked {
@@ -36,10 +36,11 @@ impl Asked {
             0 => Adapter::Id(0),
             at => Adapter::Name(text(at)),
         });
+        let tenant = self.salt.map(|salt| tenant_key(text(salt)));
         let prompt = Prompt {
             namespace: Namespace(self.namespace),
             adapter,
-            salt: self.salt.map(text),
+            tenant: tenant.as_deref(),
             items: &items,
             tokens: &self.tokens,
         };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::{Adapter, Extra};
-use crate::view::{Item, Outcome};
+use crate::view::{Item, Outcome, tenant_key};
 
 /// What a prompt of the first `tokens` finds on the device after the batches.
 fn check(batches: &[&[Event<'_>]], tokens: u32, want: u32) -> Engine {
@@ -27,32 +27,6 @@ fn check_every_order(batch: &[Event<'_>], tokens: u32, want: u32) {
             order.reverse();
             check(&[&order], tokens, want);
         }
-    }
-}
-
-fn store(stored: Stored<'static>) -> Event<'static> {
-    Event::Stored(stored)
-}
-
-fn remove(names: &[u64]) -> Event<'static> {
-    Event::Removed(removed(names))
-}
-
-/// A group that stores one state for all of its tokens, under the hash of their last block.
-fn mamba(tokens: Range<u32>, group: u32) -> Stored<'static> {
-    let last = EngineHash(u64::from(tokens.end / SIZE));
-    Stored {
-        hashes: vec![last],
-        group: Some(group),
-        kind: Kind::Other,
-        ..stored(tokens)
-    }
-}
-
-fn without_kind(stored: Stored<'static>) -> Stored<'static> {
-    Stored {
-        kind: Kind::Absent,
-        ..stored
     }
 }
 
@@ -363,15 +337,14 @@ fn adapters_and_salts_keep_prompts_apart_and_children_inherit_them() {
         (by_name, None, Some("tenant")),
     ] {
         let engine = check(&[&[store(first), store(stored(16..32))]], 32, 0);
-        let with = |adapter, salt| {
-            engine.finds(
-                &Prompt {
-                    adapter,
-                    salt,
-                    ..prompt(&tokens)
-                },
-                SHAPE,
-            )
+        let with = |adapter, salt: Option<&str>| {
+            let tenant = salt.map(tenant_key);
+            let prompt = Prompt {
+                adapter,
+                tenant: tenant.as_deref(),
+                ..prompt(&tokens)
+            };
+            engine.finds(&prompt, SHAPE)
         };
         assert_eq!(with(adapter, salt), (32, 0));
         assert_eq!(with(Some(Adapter::Id(1)), salt), (0, 0));
@@ -564,15 +537,16 @@ fn a_known_block_needs_no_parent() {
 
 #[test]
 fn changes_tell_of_every_copy_that_goes() {
-    let again = store(stored(16..32));
-    let batches: [&[Event<'_>]; 4] = [
+    let again = || store(stored(16..32));
+    let batches: [&[Event<'_>]; 5] = [
         &[store(stored(0..32))],
-        &[again],
+        &[again()],
         &[remove(&[2])],
-        &[remove(&[2]), Event::Cleared],
+        &[again()],
+        &[remove(&[2]), remove(&[2]), Event::Cleared],
     ];
     let engine = check(&batches, 32, 0);
-    let names = chain(&prompt(&(0..32).collect::<Vec<_>>()), SHAPE);
+    let names = names(0..32);
     let gone = |is_gone| Change::Removed {
         own: names[1],
         is_gone,
@@ -581,6 +555,12 @@ fn changes_tell_of_every_copy_that_goes() {
     assert_eq!(engine.changes[..2], stored);
     assert_eq!(
         engine.changes[2..],
-        [gone(false), gone(true), Change::Cleared]
+        [
+            gone(false),
+            Change::Stored(names[1]),
+            gone(false),
+            gone(true),
+            Change::Cleared
+        ]
     );
 }
