@@ -159,6 +159,7 @@ fn search(index: &DonorIndex, tokens: &[u32], scratch: &mut Scratch) -> (f64, Fo
         tokens,
         boundary: 0,
         is_eligible: &|_| true,
+        reach: None,
         verify_max: 8,
     };
     let start = Instant::now();

@@ -208,9 +208,10 @@ fn donor(number: usize) -> NewDonor {
         owner_generation: 1,
         captured: captured.collect(),
         exact_tokens: 0,
-        medium: Medium::Device,
+        medium: Medium::Host,
         store_id: "host-a".into(),
         source_request_id: format!("source-{number:08}").into(),
+        block_names: Vec::new(),
         text: None,
         now_ms: 1,
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use kvatlas_events::event::EngineHash;
 use prost::Message;
 
 use super::{
@@ -46,6 +47,7 @@ pub(super) struct Staged {
     pub(super) shard: Arc<Shard>,
     pub(super) donor: Arc<Donor>,
     pub(super) prepared: Prepared,
+    pub(super) block_names: Vec<EngineHash>,
 }
 
 /// A registration whose tokens are packed and sampled.
@@ -62,7 +64,7 @@ impl Writer {
         donor: PreparedDonor,
         stage: &mut Stage,
     ) -> Result<Registered, WriteRefusal> {
-        let PreparedDonor { new, prepared } = donor;
+        let PreparedDonor { mut new, prepared } = donor;
         let owner = self.catalog.owners.get_or_add(&new.owner, new.now_ms)?;
         let announced = owner.life.generation();
         if new.owner_generation < announced {
@@ -71,6 +73,7 @@ impl Writer {
         }
         owner.life.know(new.owner_generation);
         let shard = self.shard(&new.namespace, stage)?;
+        check_names(&new, &shard)?;
         let key = donor_key(shard.id, &new.donor_id);
         if stage.keys.contains(&key) {
             self.flush(stage);
@@ -97,6 +100,7 @@ impl Writer {
         stage.tokens += new.captured.len() as u64;
         stage.donors.push(Staged {
             shard: Arc::clone(&shard),
+            block_names: std::mem::take(&mut new.block_names),
             donor: Arc::new(self.donor(new, owner, (sequence, place))),
             prepared,
         });
@@ -124,6 +128,7 @@ impl Writer {
             source_request_id: new.source_request_id.to_string(),
             epoch: self.catalog.epoch,
             sequence,
+            block_names: new.block_names.iter().map(|name| name.0).collect(),
             ..DonorRecord::default()
         };
         let head = LoggedDonor::head(record, &prepared.tokens);
@@ -149,7 +154,6 @@ impl Writer {
         prepared: &Prepared,
         stage: &Stage,
     ) -> Option<Box<str>> {
-        // A device donor of an earlier epoch cannot be leased: it covers nobody.
         let covers = |donor: &Donor| {
             donor.owner.key == new.owner
                 && donor.owner_generation == new.owner_generation
@@ -157,7 +161,7 @@ impl Writer {
                 && *donor.store_id == *new.store_id
                 && donor.exact_tokens >= new.exact_tokens
                 && donor.id != new.donor_id
-                && (donor.medium != Medium::Device || donor.epoch == self.catalog.epoch)
+                && (donor.medium != Medium::Device || self.covers_on_device(donor, new))
         };
         let staged = stage.donors.iter().find(|staged| {
             Arc::ptr_eq(&staged.shard, shard)
@@ -173,6 +177,15 @@ impl Writer {
             .index
             .covering(prepared, &new.captured, &is_candidate)?;
         donors.at(slot).map(|donor| donor.id.clone())
+    }
+
+    // What is known to be there covers what goes no further. Of two that nobody has confirmed the
+    // older one will do, unless the newer one says more of itself or the older is of another run.
+    fn covers_on_device(&self, donor: &Donor, new: &NewDonor) -> bool {
+        match donor.claim.residency.live_tokens() {
+            Some(live) => live as usize >= new.captured.len(),
+            None => donor.epoch == self.catalog.epoch && new.block_names.is_empty(),
+        }
     }
 
     fn donor(&self, new: NewDonor, owner: Arc<Owner>, (sequence, place): (u64, Place)) -> Donor {
@@ -285,5 +298,16 @@ impl Writer {
             }
             evicted += 1;
         }
+    }
+}
+
+// Only here is the block size known, where the namespace came by its id.
+fn check_names(new: &NewDonor, shard: &Shard) -> Result<(), WriteRefusal> {
+    let given = new.block_names.len();
+    let full = new.captured.len() / (shard.namespace.block_size.max(1) as usize);
+    if given == 0 || given == full {
+        Ok(())
+    } else {
+        Err(WriteRefusal::BlockHashes { given, full })
     }
 }

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use kvatlas_events::event::EngineHash;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{
@@ -19,13 +20,16 @@ use super::{
     neighbours::{Neighbours, Shape, indexer::Bell, pending::SlotSet},
     owners::{Owner, Owners},
     record::Settings,
-    residents::Residents,
+    residents::{self, Residents},
     search::Scratch,
     slots::Slots,
     tokens::PackedTokens,
     vocabulary::{Medium, Mode},
 };
-use crate::{leases::Claim, store::log::PlaceCell};
+use crate::{
+    leases::{Claim, Sighting},
+    store::log::PlaceCell,
+};
 
 /// Most namespaces at a time.
 pub const NAMESPACES_MAX: usize = 10_000;
@@ -59,12 +63,20 @@ pub struct Donor {
 }
 
 impl Donor {
-    /// Whether a lease may be given: its owner lives in the same generation, and what lies on a
-    /// device was registered since this service has been watching.
+    /// Why no lease may be given; nothing where one may: its owner lives in the same generation, and
+    /// of what lies on a device some is there for sure, by `seen`.
     #[must_use]
-    pub fn is_leasable(&self, now_ms: u64, epoch: u64) -> bool {
-        self.owner.life.is_live(self.owner_generation, now_ms)
-            && (self.medium != Medium::Device || self.epoch == epoch)
+    pub fn unleasable(&self, now_ms: u64, seen: Option<Sighting>) -> Option<&'static str> {
+        if !self.owner.life.is_live(self.owner_generation, now_ms) {
+            return Some("the donor's owner is not announced in its generation");
+        }
+        seen.and_then(residents::doubt)
+    }
+
+    /// What is known of it where it lies on a device; nothing of what lies elsewhere.
+    #[must_use]
+    pub fn sight(&self) -> Option<Sighting> {
+        (self.medium == Medium::Device).then(|| Sighting::take(&self.claim, &self.owner.life))
     }
 }
 
@@ -341,9 +353,10 @@ impl Catalog {
     /// Makes a donor searchable in the place of one of the same id, whose leases become stale.
     pub(super) fn publish(
         &self,
-        shard: &Shard,
+        shard: &Arc<Shard>,
         donor: &Arc<Donor>,
         prepared: &Prepared,
+        block_names: Vec<EngineHash>,
     ) -> Published {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
         let old_seeds = shard.seeds_of(&donor.id);
@@ -360,6 +373,8 @@ impl Catalog {
             (slot, replaced)
         };
         self.ring(shard);
+        self.residents
+            .tie(shard, donor, &prepared.tokens, block_names);
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
@@ -393,6 +408,7 @@ impl Catalog {
 
     fn retire(&self, donor: &Donor) {
         donor.claim.retire();
+        residents::part(donor);
         donor.owner.donors.fetch_sub(1, Ordering::Relaxed);
         self.donors.fetch_sub(1, Ordering::Relaxed);
         self.tokens

@@ -8,11 +8,12 @@ use super::{
     catalog::{Catalog, Donor, Shard, ShardDonors},
     gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
     namespace::NamespaceId,
+    offer::{Met, Offer, Wanted, Wish, gone, reach},
     repeats::{RepeatKey, Repeats},
-    search::{Aligned, Scratch, Target},
+    search::{Aligned, Found, Scratch, Target},
     vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
-use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms};
+use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms, Sighting};
 
 /// Candidates that are compared token by token.
 const VERIFY_MAX: usize = 8;
@@ -143,22 +144,17 @@ impl Finder<'_> {
     }
 
     fn search(&self, search: &Search<'_>) -> Answer {
-        let query = search.query;
         self.catalog.with_scratch(|scratch| {
-            let any = |donor: &Donor| !is_own(donor, query);
-            if search.mode != Mode::Materialize {
-                return self.attempt(search, scratch, &any);
-            }
             // What cannot be leased or read must not hide what can.
-            let usable = |donor: &Donor| self.is_usable(donor, query);
-            let answer = self.attempt(search, scratch, &usable);
-            if answer.outcome != Outcome::Miss
-                || answer.reason == Some(FallbackReason::ProviderTimeout)
-            {
+            let serving = Wanted::Serving(search.mode);
+            let (answer, is_some_gone) = self.attempt(search, scratch, serving);
+            let is_settled = answer.outcome != Outcome::Miss
+                || answer.reason == Some(FallbackReason::ProviderTimeout);
+            if is_settled || (search.mode != Mode::Materialize && !is_some_gone) {
                 return answer;
             }
             // Nothing usable: say whether there is something that is not.
-            let other = self.attempt(search, scratch, &any);
+            let (other, _) = self.attempt(search, scratch, Wanted::Any);
             let says_more = other.found.is_some()
                 || other.reason == Some(FallbackReason::DonorStale)
                 || answer.reason == Some(FallbackReason::ProviderMiss);
@@ -166,20 +162,14 @@ impl Finder<'_> {
         })
     }
 
-    /// Whether a donor may be nominated for materialization.
-    pub(super) fn is_usable(&self, donor: &Donor, query: &FindQuery<'_>) -> bool {
-        !is_own(donor, query)
-            && donor.is_leasable(self.now_ms, self.catalog.epoch)
-            && is_readable(donor, query)
-    }
-
-    // One search among the donors that are wanted, and the best of them.
+    // One search among the donors that are wanted, and the best of them; and whether it came
+    // across one that is gone.
     fn attempt(
         &self,
         search: &Search<'_>,
         scratch: &mut Scratch,
-        is_wanted: &dyn Fn(&Donor) -> bool,
-    ) -> Answer {
+        wanted: Wanted,
+    ) -> (Answer, bool) {
         let Search {
             query,
             terms,
@@ -187,18 +177,12 @@ impl Finder<'_> {
             mode,
         } = *search;
         if (self.clock_ns)() >= self.deadline_ns {
-            return timed_out("the deadline passed before the search", mode);
+            let answer = timed_out("the deadline passed before the search", mode);
+            return (answer, false);
         }
         let donors = shard.read();
-        let is_eligible = |slot: u32| donors.at(slot).is_some_and(|donor| is_wanted(donor));
-        let target = Target {
-            tokens: query.tokens,
-            boundary: query.exact_prefix_tokens as usize,
-            is_eligible: &is_eligible,
-            verify_max: VERIFY_MAX,
-        };
-        let found = donors.index.search(&target, scratch, self.clock_ns);
-        let segments = segments(query, &donors, &target, &found.candidates, scratch);
+        let wish = Wish::new(query, wanted, terms.gates.min_reuse_tokens);
+        let (found, segments, is_some_gone) = self.nominate(&wish, &donors, scratch);
         let gate_started = (self.clock_ns)();
         let judged = judge_all(terms, &donors, found.candidates);
         drop(donors);
@@ -207,7 +191,8 @@ impl Finder<'_> {
         let gate_ended = (self.clock_ns)();
         if gate_ended >= self.deadline_ns {
             self.take_back(&answer, query.holder);
-            return timed_out("the deadline passed during the search", mode);
+            let answer = timed_out("the deadline passed during the search", mode);
+            return (answer, false);
         }
         answer
             .rejected
@@ -219,7 +204,40 @@ impl Finder<'_> {
             neighbours_ns: 0,
             total_ns: 0,
         };
-        answer
+        (answer, is_some_gone)
+    }
+
+    // Whole donors, and where parts of donors came up, the best of these as well.
+    fn nominate(
+        &self,
+        wish: &Wish<'_>,
+        donors: &ShardDonors,
+        scratch: &mut Scratch,
+    ) -> (Found, Vec<Segment>, bool) {
+        let query = wish.query;
+        let offer = |slot: u32| {
+            let donor = donors.at(slot);
+            donor.map_or(Offer::Nothing, |donor| self.offer(donor, wish))
+        };
+        let met = Met::default();
+        let target = Target {
+            tokens: query.tokens,
+            boundary: query.exact_prefix_tokens as usize,
+            is_eligible: &|slot| met.is_whole(offer(slot)),
+            reach: None,
+            verify_max: VERIFY_MAX,
+        };
+        let mut found = donors.index.search(&target, scratch, self.clock_ns);
+        if met.part.get() && !found.has_identical(query.tokens.len()) {
+            let parts = Target {
+                is_eligible: &|slot| matches!(offer(slot), Offer::Part(_)),
+                reach: Some(&|slot| offer(slot).tokens()),
+                ..target
+            };
+            found.add(donors.index.search(&parts, scratch, self.clock_ns));
+        }
+        let segments = segments(query, donors, &target, &found.candidates, scratch);
+        (found, segments, met.gone.get())
     }
 
     /// Gives the lease of an answer back that nobody will get. One that was given before, under the
@@ -249,6 +267,8 @@ impl Finder<'_> {
             verdict,
             worth,
             spans,
+            seen,
+            reach,
         } = best;
         let (outcome, reason, detail) = match verdict {
             Verdict::Rejected(reason, detail) => {
@@ -265,7 +285,11 @@ impl Finder<'_> {
             Verdict::Prefix => (Outcome::Prefix, None, String::new()),
             Verdict::Spans(reason, detail) => (Outcome::Spans, Some(reason), detail),
         };
-        let lease = match self.lease(query, &donor, outcome, mode) {
+        let lease = match gone(seen, reach) {
+            Some(detail) => Err((FallbackReason::DonorStale, detail)),
+            None => self.lease(query, (&donor, seen), outcome, mode),
+        };
+        let lease = match lease {
             Ok(lease) => lease,
             Err((reason, detail)) => {
                 let mut answer = Answer::miss(reason, detail, mode);
@@ -313,15 +337,14 @@ impl Finder<'_> {
     fn lease(
         &self,
         query: &FindQuery<'_>,
-        donor: &Donor,
+        (donor, seen): (&Donor, Option<Sighting>),
         outcome: Outcome,
         mode: Mode,
     ) -> Result<Result<Grant, LeaseRefusal>, (FallbackReason, &'static str)> {
         if mode != Mode::Materialize {
             return Ok(Err(LeaseRefusal::DiscoveryOnly));
         }
-        if !donor.is_leasable(self.now_ms, self.catalog.epoch) {
-            let detail = "the donor's owner is not announced in its generation";
+        if let Some(detail) = donor.unleasable(self.now_ms, seen) {
             return Err((FallbackReason::DonorStale, detail));
         }
         if !is_readable(donor, query) {
@@ -339,6 +362,7 @@ impl Finder<'_> {
             claim: Arc::clone(&donor.claim),
             owner: Arc::clone(&donor.owner.life),
             generation: donor.owner_generation,
+            sighting: seen,
         };
         match self.leases.acquire(self.now_ms, terms) {
             Ok(grant) => Ok(Ok(grant)),
@@ -373,6 +397,10 @@ pub(super) struct Judged {
     verdict: Verdict,
     worth: Worth,
     spans: Vec<(Span, Tier)>,
+    /// Before it was judged, of a donor in device memory.
+    seen: Option<Sighting>,
+    /// How far into the donor all this goes.
+    reach: u32,
 }
 
 impl Judged {
@@ -407,6 +435,7 @@ pub(super) fn judge_all(
 ) -> Vec<Judged> {
     let judge_one = |candidate: Aligned| {
         let donor = Arc::clone(donors.at(candidate.slot)?);
+        let (seen, reach) = (donor.sight(), reach(&candidate));
         let evidence = Evidence {
             spans: &candidate.spans,
             anchored: candidate.anchored,
@@ -421,6 +450,8 @@ pub(super) fn judge_all(
             verdict,
             worth,
             spans,
+            seen,
+            reach,
         })
     };
     candidates.into_iter().filter_map(judge_one).collect()
@@ -513,7 +544,7 @@ pub(super) fn is_own(donor: &Donor, query: &FindQuery<'_>) -> bool {
     !query.request_id.is_empty() && *donor.source_request_id == *query.request_id
 }
 
-fn is_readable(donor: &Donor, query: &FindQuery<'_>) -> bool {
+pub(super) fn is_readable(donor: &Donor, query: &FindQuery<'_>) -> bool {
     query
         .readable_store_ids
         .iter()

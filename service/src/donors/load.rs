@@ -2,6 +2,7 @@
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism};
 
+use kvatlas_events::event::EngineHash;
 use prost::Message;
 
 use super::{
@@ -70,8 +71,14 @@ pub(super) fn load(
         .map_or(1, NonZero::get)
         .min(THREADS_MAX);
     let decode = |key: &[u8], payload: &[u8], place| decode(catalog, (key, payload), place);
-    let replayed = log.replay(threads, &decode, &mut |(shard, donor, prepared)| {
-        let published = catalog.publish(&shard, &donor, &prepared);
+    let replayed = log.replay(threads, &decode, &mut |decoded| {
+        let Decoded {
+            shard,
+            donor,
+            prepared,
+            block_names,
+        } = decoded;
+        let published = catalog.publish(&shard, &donor, &prepared, block_names);
         kept.eviction.add(&shard, &donor);
         kept.owned.add(&shard, &donor, published.slot);
     })?;
@@ -87,7 +94,12 @@ fn namespace(key: &[u8], payload: &[u8]) -> Option<Arc<Shard>> {
     (shard.id == id).then(|| Arc::new(shard))
 }
 
-type Decoded = (Arc<Shard>, Arc<Donor>, Prepared);
+struct Decoded {
+    shard: Arc<Shard>,
+    donor: Arc<Donor>,
+    prepared: Prepared,
+    block_names: Vec<EngineHash>,
+}
 
 fn decode(catalog: &Catalog, (key, payload): (&[u8], &[u8]), place: Place) -> Option<Decoded> {
     let (namespace, donor_id) = split_donor_key(key)?;
@@ -123,7 +135,12 @@ fn decode(catalog: &Catalog, (key, payload): (&[u8], &[u8]), place: Place) -> Op
     };
     let mut captured = Vec::new();
     tokens.unpack_into(&mut captured);
-    Some((shard, Arc::new(donor), prepare(&captured)))
+    Some(Decoded {
+        shard,
+        donor: Arc::new(donor),
+        prepared: prepare(&captured),
+        block_names: record.block_names.into_iter().map(EngineHash).collect(),
+    })
 }
 
 // Donors once lay among the store's records. They go into the log, durable there before they go

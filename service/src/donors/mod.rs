@@ -17,6 +17,7 @@ mod names;
 pub mod namespace;
 pub mod near;
 pub mod neighbours;
+mod offer;
 mod owned;
 pub mod owners;
 mod postings;

@@ -16,6 +16,13 @@ pub const BLOCK_SIZE_MAX: u32 = 4096;
 pub const PARALLEL_SIZE_MAX: u32 = 65_536;
 
 const CANONICAL_TAG: &[u8] = b"kvatlas namespace v1";
+/// What a namespace without an adapter says.
+pub const NO_ADAPTER: &str = "none";
+/// The tenant key of no salt.
+pub const NO_TENANT: &str = "semblend:tenant:v1:none";
+
+/// Fields that differ between blocks of one engine.
+const OF_BLOCKS: [&str; 2] = ["namespace.adapter", "namespace.tenant_key"];
 const TENANT_KEY_PREFIX: &str = "semblend:tenant:v1:";
 const TENANT_KEY_DIGITS: usize = 32;
 
@@ -106,6 +113,24 @@ impl Namespace {
             hash_string(&mut hash, value);
         }
         NamespaceId(hash.finalize().into())
+    }
+
+    /// The canonical encoding without what an engine's blocks carry themselves: the adapter, the
+    /// tenant, the items of other media. Equal for two namespaces that one engine can serve.
+    #[must_use]
+    pub fn engine_encoding(&self) -> Vec<u8> {
+        let mut encoding = CANONICAL_TAG.to_vec();
+        for (field, value) in self.strings() {
+            if !OF_BLOCKS.contains(&field) {
+                let length = value.len() as u64;
+                encoding.extend_from_slice(&length.to_le_bytes());
+                encoding.extend_from_slice(value.as_bytes());
+            }
+        }
+        for (_, value, _) in self.numbers() {
+            encoding.extend_from_slice(&value.to_le_bytes());
+        }
+        encoding
     }
 
     fn check_multimodal(&self) -> Result<(), NamespaceFault> {

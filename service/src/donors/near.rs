@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::{
     answer::{Answer, Neighbour, Outcome},
     catalog::{Donor, Shard},
-    find::{FindQuery, Finder, REJECTED_MAX, is_own, judge_all, repeat_key, terms},
+    find::{FindQuery, Finder, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
+    offer::{Offer, Wanted, Wish},
     search::Target,
-    vocabulary::{Discovery, Mode, VectorSearch},
+    vocabulary::{Discovery, VectorSearch},
 };
 
 /// Neighbours that are compared with the prompt token by token.
@@ -77,14 +78,15 @@ impl Finder<'_> {
     ) -> (Answer, VectorSearch) {
         let discovery = vectors.discovery();
         let (mode, gates) = self.catalog.rules(Some(shard));
-        let is_wanted = |donor: &Donor| match mode {
-            Mode::Materialize => self.is_usable(donor, query),
-            Mode::Disabled | Mode::DiscoveryOnly => !is_own(donor, query),
-        };
         let Some(near) = nearest(query, shard, vectors) else {
             return (Answer::clone(earlier), VectorSearch::NothingIndexed);
         };
         let terms = terms(query, query.gates.over(gates), Some(shard));
+        let wish = Wish::new(query, Wanted::Serving(mode), terms.gates.min_reuse_tokens);
+        let is_wanted = |donor: &Donor| match self.offer(donor, &wish) {
+            Offer::All | Offer::Part(_) => true,
+            Offer::Gone | Offer::Nothing => false,
+        };
         let (judged, listed) = self.catalog.with_scratch(|scratch| {
             let donors = shard.read();
             // A slot may have been given to another donor since its vector was read.
@@ -112,6 +114,10 @@ impl Finder<'_> {
                 tokens: query.tokens,
                 boundary: query.exact_prefix_tokens as usize,
                 is_eligible: &|slot| donors.at(slot).is_some_and(|donor| is_wanted(donor)),
+                reach: Some(&|slot| {
+                    let donor = donors.at(slot);
+                    donor.map_or(0, |donor| self.offer(donor, &wish).tokens())
+                }),
                 verify_max: NEAR_MAX,
             };
             let aligned = donors.index.verify_slots(&target, &slots, scratch);

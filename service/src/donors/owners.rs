@@ -8,8 +8,9 @@ use std::{
     },
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use super::residents::Ties;
 use crate::leases::OwnerLife;
 
 /// Most owners that are known at a time.
@@ -34,6 +35,8 @@ pub struct Owner {
     pub donors: AtomicU64,
     /// Donors of generations below this one have been dropped.
     pub swept_below: AtomicU64,
+    /// Its donors in device memory. No lock but the view's is taken while this one is held.
+    pub(super) ties: Mutex<Ties>,
 }
 
 /// What an announcement did.
@@ -68,7 +71,10 @@ impl Owners {
         let mut known = self.known.write();
         if !known.contains_key(key) && known.len() >= OWNERS_MAX {
             known.retain(|_, owner| {
-                owner.life.is_announced(now_ms) || owner.donors.load(Ordering::Relaxed) > 0
+                // Whoever follows its events has it in hand.
+                owner.life.is_announced(now_ms)
+                    || owner.donors.load(Ordering::Relaxed) > 0
+                    || Arc::strong_count(owner) > 1
             });
             if known.len() >= OWNERS_MAX {
                 return Err(OwnerRefusal::TooMany);
@@ -80,6 +86,7 @@ impl Owners {
                 life: Arc::new(OwnerLife::default()),
                 donors: AtomicU64::new(0),
                 swept_below: AtomicU64::new(0),
+                ties: Mutex::default(),
             })
         });
         Ok(Arc::clone(owner))

@@ -49,6 +49,9 @@ pub struct DonorRecord {
     /// Bytes of the packed tokens. What follows them is the text.
     #[prost(uint32, tag = "13")]
     pub token_bytes: u32,
+    /// The engine's names of the captured blocks, where it gave them.
+    #[prost(fixed64, repeated, tag = "14")]
+    pub block_names: Vec<u64>,
 }
 
 /// A donor's record in the log: the length of its [`DonorRecord`] in four bytes, that record, the

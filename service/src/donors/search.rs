@@ -35,6 +35,8 @@ pub struct Target<'a> {
     pub boundary: usize,
     /// Whether the donor in a slot may serve. Others are dropped before any cut.
     pub is_eligible: &'a dyn Fn(u32) -> bool,
+    /// How many of a donor's tokens may be compared, from its start; none where all of them may.
+    pub reach: Option<&'a dyn Fn(u32) -> u32>,
     /// Donors compared token by token.
     pub verify_max: usize,
 }
@@ -46,6 +48,32 @@ pub struct Found {
     pub candidates: Vec<Aligned>,
     pub seeds_ns: u64,
     pub align_ns: u64,
+}
+
+impl Found {
+    /// Adds what another search of the same target found.
+    pub fn add(&mut self, other: Found) {
+        for candidate in other.candidates {
+            if self
+                .candidates
+                .iter()
+                .all(|known| known.slot != candidate.slot)
+            {
+                self.candidates.push(candidate);
+            }
+        }
+        self.candidates
+            .sort_by_key(|aligned| std::cmp::Reverse(aligned.coverage));
+        self.seeds_ns += other.seeds_ns;
+        self.align_ns += other.align_ns;
+    }
+
+    /// Whether one is identical with a target of so many tokens: none can be better.
+    #[must_use]
+    pub fn has_identical(&self, tokens: usize) -> bool {
+        let is_identical = |aligned: &Aligned| aligned.identical_from_start as usize == tokens;
+        self.candidates.iter().any(is_identical)
+    }
 }
 
 /// What a donor and the target share, every token compared.
@@ -387,6 +415,9 @@ impl DonorIndex {
     fn verify(&self, target: &Target<'_>, scratch: &mut Scratch, slot: u32) -> Option<Aligned> {
         let Scratch { aligner, donor, .. } = scratch;
         self.tokens(slot)?.unpack_into(donor);
+        if let Some(reach) = target.reach {
+            donor.truncate(reach(slot) as usize);
+        }
         let spans = aligner.spans(target.tokens, donor, WINDOW).to_vec();
         Some(Aligned {
             slot,

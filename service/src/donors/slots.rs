@@ -26,6 +26,20 @@ impl<T> Slots<T> {
         self.chunks.get(slot / CHUNK)?.get(slot % CHUNK)?.as_ref()
     }
 
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        let slot = slot as usize;
+        self.chunks
+            .get_mut(slot / CHUNK)?
+            .get_mut(slot % CHUNK)?
+            .as_mut()
+    }
+
+    /// Slots that hold something or did: each is below this.
+    pub(super) fn end(&self) -> u32 {
+        let full = self.chunks.len().saturating_sub(1) * CHUNK;
+        u32::try_from(full + self.chunks.last().map_or(0, Vec::len)).unwrap_or(u32::MAX)
+    }
+
     /// Takes a value out; its slot is free from then on.
     pub(super) fn take(&mut self, slot: u32) -> Option<T> {
         let at = slot as usize;

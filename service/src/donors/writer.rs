@@ -196,9 +196,10 @@ impl Writer {
             shard,
             donor,
             prepared,
+            block_names,
         } in donors
         {
-            let published = self.catalog.publish(&shard, &donor, &prepared);
+            let published = self.catalog.publish(&shard, &donor, &prepared, block_names);
             if let Some(old) = published.replaced {
                 self.log.forget(old.place.get());
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kvatlas_events::event::EngineHash;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::{
@@ -41,15 +42,22 @@ pub struct NewDonor {
     pub medium: Medium,
     pub store_id: Box<str>,
     pub source_request_id: Box<str>,
+    /// The engine's names of the captured full blocks, of a donor in device memory; empty where it
+    /// gave none.
+    pub block_names: Vec<EngineHash>,
     /// The prompt, where the operator has it kept. At most [`TEXT_BYTES_MAX`] bytes.
     pub text: Option<Box<str>>,
     pub now_ms: u64,
 }
 
 impl NewDonor {
-    /// What it counts for where tokens are bounded: its tokens, and four bytes of text for one.
+    /// What it counts for where tokens are bounded: its tokens, and four bytes of anything else for
+    /// one.
     pub(super) fn weight(&self) -> usize {
-        self.captured.len() + self.text.as_ref().map_or(0, |text| text.len()) / size_of::<u32>()
+        let names = self.block_names.len() * (size_of::<EngineHash>() / size_of::<u32>());
+        self.captured.len()
+            + names
+            + self.text.as_ref().map_or(0, |text| text.len()) / size_of::<u32>()
     }
 }
 
@@ -98,6 +106,8 @@ pub enum WriteRefusal {
     Owner(#[from] OwnerRefusal),
     #[error("tokens: {tokens} captured tokens, the server keeps at most {max} over all donors")]
     TooManyTokens { tokens: u64, max: u64 },
+    #[error("block_hashes: {given} hashes, the captured tokens have {full} full blocks")]
+    BlockHashes { given: usize, full: usize },
     #[error("every donor that could make room is leased")]
     AllLeased,
     #[error("{NAMESPACES_MAX} namespaces hold donors or settings, no more can be")]

@@ -1,7 +1,7 @@
 //! The workers whose caches are in the view: what each holds of a prompt, and which one gets it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -30,7 +30,7 @@ pub type ClockMs = Box<dyn Fn() -> u64 + Send + Sync>;
 pub struct Fleet {
     pub(super) catalog: Arc<Catalog>,
     pub(super) clock_ms: ClockMs,
-    workers: RwLock<BTreeMap<OwnerKey, Worker>>,
+    workers: RwLock<BTreeMap<Arc<OwnerKey>, Worker>>,
     load: Mutex<Load>,
     /// So that equal workers take turns, and the instances of a service differ in their order.
     spread: AtomicU64,
@@ -63,7 +63,7 @@ pub struct WorkerQuery<'a> {
 /// One worker, and what it holds of the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerMatch {
-    pub owner: OwnerKey,
+    pub owner: Arc<OwnerKey>,
     pub state: State,
     pub holding: Holding,
     pub load_blocks: u32,
@@ -72,7 +72,7 @@ pub struct WorkerMatch {
 /// The worker that the prompt is to go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PickedWorker {
-    pub owner: OwnerKey,
+    pub owner: Arc<OwnerKey>,
     pub charged_blocks: u32,
     /// The request weighs on the worker until it is finished.
     pub is_in_flight: bool,
@@ -128,7 +128,7 @@ impl Fleet {
             }
             let owner = workers.iter().find(|(_, worker)| worker.source == source)?;
             Some(PickedWorker {
-                owner: owner.0.clone(),
+                owner: Arc::clone(&owner.0),
                 charged_blocks: charge,
                 is_in_flight,
             })
@@ -136,7 +136,7 @@ impl Fleet {
         let mut matches: Vec<WorkerMatch> = workers
             .iter()
             .map(|(owner, worker)| WorkerMatch {
-                owner: owner.clone(),
+                owner: Arc::clone(owner),
                 state: worker.state,
                 holding: holding(worker),
                 load_blocks: load.blocks(worker.source, now_ms),
@@ -192,7 +192,7 @@ impl Fleet {
             namespace,
             state,
         };
-        workers.insert(owner.clone(), worker);
+        workers.insert(Arc::new(owner.clone()), worker);
         true
     }
 
@@ -207,20 +207,16 @@ impl Fleet {
         self.load.lock().remove(source);
     }
 
-    fn of(&self, namespace: view::Namespace) -> Vec<(OwnerKey, Worker)> {
+    fn of(&self, namespace: view::Namespace) -> Vec<(Arc<OwnerKey>, Worker)> {
         self.workers
             .read()
             .iter()
             .filter(|(_, worker)| worker.namespace == namespace)
-            .map(|(owner, worker)| (owner.clone(), *worker))
+            .map(|(owner, worker)| (Arc::clone(owner), *worker))
             .collect()
     }
 
-    fn held(
-        &self,
-        query: &WorkerQuery<'_>,
-        shapes: &[Shape],
-    ) -> std::collections::HashMap<SourceId, Holding> {
+    fn held(&self, query: &WorkerQuery<'_>, shapes: &[Shape]) -> HashMap<SourceId, Holding> {
         let view = &self.catalog.residents.view;
         let matches = shapes.iter().filter(|_| query.is_known).flat_map(|&shape| {
             let chain: Vec<OwnHash> = chain(&query.prompt, shape);

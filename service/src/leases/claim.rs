@@ -6,9 +6,13 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
+use super::device::{Device, Residency};
+
 /// Whether an owner still holds what it announced.
 #[derive(Debug, Default)]
 pub struct OwnerLife {
+    /// How well the blocks in its device memory are known.
+    pub device: Device,
     generation: AtomicU64,
     deadline_ms: AtomicU64,
 }
@@ -55,6 +59,8 @@ impl OwnerLife {
 /// retiring an unleased donor and leasing it exclude each other.
 #[derive(Debug, Default)]
 pub struct Claim {
+    /// Of a donor in device memory: how much of it is there.
+    pub residency: Residency,
     state: AtomicU64,
 }
 
@@ -97,8 +103,8 @@ impl Hold {
         Some(Self { claim })
     }
 
-    pub(super) fn is_retired(&self) -> bool {
-        self.claim.is_retired()
+    pub(super) fn claim(&self) -> &Claim {
+        &self.claim
     }
 }
 

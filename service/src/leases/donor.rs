@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::claim::{Claim, Hold, OwnerLife};
+use super::device::Sighting;
 use super::{
     EPOCH_BYTES, HOLDER_BYTES_MAX, KIND_BYTES, LeaseKind, LeaseState, deadline_ms, remaining_ms,
     rest_of_id,
@@ -37,6 +38,8 @@ pub struct LeaseTerms<'a> {
     pub owner: Arc<OwnerLife>,
     /// The owner's, when the donor was registered.
     pub generation: u64,
+    /// Of a donor in device memory, from before the answer was made.
+    pub sighting: Option<Sighting>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,7 +52,7 @@ pub struct Grant {
 pub enum AcquireError {
     #[error("the lease table is full")]
     Full,
-    #[error("the donor is gone, or its owner is not live in that generation")]
+    #[error("the donor or some of it is gone, or its owner is not live in that generation")]
     Stale,
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -105,6 +108,7 @@ enum State {
         hold: Hold,
         owner: Arc<OwnerLife>,
         generation: u64,
+        sighting: Option<Sighting>,
     },
     Ended(Ending),
 }
@@ -146,12 +150,14 @@ impl DonorLeases {
             claim,
             owner,
             generation,
+            sighting,
         } = terms;
         let mut key: Key = [0; RANDOM_BYTES];
         getrandom::fill(&mut key).map_err(|_error| AcquireError::NoRandomness)?;
         let deadline_ms = deadline_ms(now_ms, ttl_ms);
         let mut table = self.table.lock();
-        if !owner.is_live(generation, now_ms) {
+        let is_there = sighting.is_none_or(|seen| seen.holds(&claim, &owner));
+        if !is_there || !owner.is_live(generation, now_ms) {
             return Err(AcquireError::Stale);
         }
         if table.held.len() >= table.capacity {
@@ -165,6 +171,7 @@ impl DonorLeases {
             hold,
             owner,
             generation,
+            sighting,
         };
         table.entries.insert(
             key,
@@ -358,19 +365,21 @@ impl Table {
 
 impl Entry {
     fn state_at(&self, now_ms: u64) -> LeaseState {
-        let (hold, owner, generation) = match &self.state {
+        let (claim, owner, generation, sighting) = match &self.state {
             State::Held {
                 hold,
                 owner,
                 generation,
-            } => (hold, owner, *generation),
+                sighting,
+            } => (hold.claim(), owner, *generation, sighting),
             State::Ended(Ending::Expired) => return LeaseState::Expired,
             State::Ended(Ending::Stale) => return LeaseState::Stale,
         };
         let Some(remaining_ms) = remaining_ms(now_ms, self.deadline_ms) else {
             return LeaseState::Expired;
         };
-        if hold.is_retired() || !owner.is_live(generation, now_ms) {
+        let is_there = sighting.is_none_or(|seen| seen.holds(claim, owner));
+        if !is_there || claim.is_retired() || !owner.is_live(generation, now_ms) {
             return LeaseState::Stale;
         }
         LeaseState::Valid { remaining_ms }

@@ -5,6 +5,7 @@
 //! (the store's restart counter), and one of another epoch is stale.
 
 mod claim;
+mod device;
 mod donor;
 mod manifest;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod model;
 mod tests;
 
 pub use self::claim::{Claim, OwnerLife};
+pub use self::device::{Device, LIVE_TOKENS_MAX, Residency, Sighting, Watch};
 pub use self::donor::{
     AcquireError, DonorLeases, Grant, LeaseCounts, LeaseId, LeaseTerms, LeaseTotals,
 };
@@ -32,7 +34,7 @@ pub enum LeaseState {
     /// Its deadline has passed.
     Expired,
     /// What it was given for has changed: a restart, another generation, a donor or a prior that
-    /// was replaced or removed, an owner that fell silent.
+    /// was replaced or removed, an owner that fell silent, a block that left its device.
     Stale,
     /// Never given, released, or so old that it is forgotten.
     Unknown,

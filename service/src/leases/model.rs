@@ -45,6 +45,36 @@ enum Step {
         claim: usize,
     },
     Restart,
+    /// Somebody looks at a donor on an owner's device, and will ask for a lease later.
+    Look {
+        claim: usize,
+        owner: usize,
+    },
+    Grow {
+        claim: usize,
+        tokens: u32,
+    },
+    Shrink {
+        claim: usize,
+        tokens: u32,
+    },
+    Doubt {
+        claim: usize,
+    },
+    Watch {
+        owner: usize,
+        watch: Watch,
+    },
+}
+
+/// Where the donor lies that is to be leased.
+#[derive(Clone, Copy, Debug)]
+enum Lies {
+    OffDevice,
+    /// On the device, and is looked at now.
+    OnDevice,
+    /// On the device, and was looked at before; what is asked for is what was looked at.
+    Looked,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +85,25 @@ struct Wanted {
     behind: u64,
     holder: usize,
     ttl_ms: u32,
+    lies: Lies,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let ttl_ms = || 0..3_000_u32;
-    let wanted = (0..CLAIMS, 0..OWNERS, 0..2_u64, 0..2_usize, ttl_ms()).prop_map(
-        |(claim, owner, behind, holder, ttl_ms)| {
+    let lies = prop_oneof![
+        2 => Just(Lies::OffDevice),
+        2 => Just(Lies::OnDevice),
+        1 => Just(Lies::Looked),
+    ];
+    let wanted = (0..CLAIMS, 0..OWNERS, 0..2_u64, 0..2_usize, ttl_ms(), lies).prop_map(
+        |(claim, owner, behind, holder, ttl_ms, lies)| {
             Step::Acquire(Wanted {
                 claim,
                 owner,
                 behind,
                 holder,
                 ttl_ms,
+                lies,
             })
         },
     );
@@ -99,6 +136,23 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..CLAIMS).prop_map(|claim| Step::Replace { claim }),
         1 => (0..CLAIMS).prop_map(|claim| Step::ReplaceIfUnleased { claim }),
         1 => Just(Step::Restart),
+        6 => on_device(),
+    ]
+}
+
+fn on_device() -> impl Strategy<Value = Step> {
+    let claim = || 0..CLAIMS;
+    let watch = prop_oneof![
+        1 => Just(Watch::Unfollowed),
+        1 => Just(Watch::Doubtful),
+        3 => Just(Watch::Exact),
+    ];
+    prop_oneof![
+        2 => (claim(), 0..OWNERS).prop_map(|(claim, owner)| Step::Look { claim, owner }),
+        3 => (claim(), 1..4_u32).prop_map(|(claim, tokens)| Step::Grow { claim, tokens }),
+        1 => (claim(), 0..4_u32).prop_map(|(claim, tokens)| Step::Shrink { claim, tokens }),
+        1 => claim().prop_map(|claim| Step::Doubt { claim }),
+        2 => (0..OWNERS, watch).prop_map(|(owner, watch)| Step::Watch { owner, watch }),
     ]
 }
 
@@ -110,6 +164,27 @@ struct Model {
     leases: Vec<ModelLease>,
     /// Generation and deadline.
     owners: [(u64, u64); OWNERS],
+    /// Everything that ends leases on devices, in order.
+    went: Vec<Went>,
+    /// What was looked at, and how much had gone before.
+    looked: Option<Looked>,
+}
+
+#[derive(Clone, Debug)]
+enum Went {
+    FromDonor(*const Claim),
+    /// All of an owner's.
+    Owner(usize),
+}
+
+#[derive(Clone, Debug)]
+struct Looked {
+    claim: Arc<Claim>,
+    owner: usize,
+    sighting: Sighting,
+    /// Something was there, and all was heard.
+    was_sure: bool,
+    went_before: usize,
 }
 
 #[derive(Clone)]
@@ -121,10 +196,20 @@ struct ModelLease {
     owner: usize,
     generation: u64,
     epoch: u64,
+    looked: Option<Looked>,
     ended: Option<LeaseState>,
 }
 
 impl Model {
+    /// Nothing of what was looked at has gone since.
+    fn is_there(&self, looked: &Looked) -> bool {
+        let is_of_it = |went: &Went| match went {
+            Went::FromDonor(claim) => *claim == Arc::as_ptr(&looked.claim),
+            Went::Owner(owner) => *owner == looked.owner,
+        };
+        looked.was_sure && !self.went[looked.went_before..].iter().any(is_of_it)
+    }
+
     fn is_live(&self, owner: usize, generation: u64) -> bool {
         let (announced, deadline_ms) = self.owners[owner];
         announced == generation && self.now_ms < deadline_ms
@@ -156,6 +241,7 @@ impl Model {
             Some(ended) => ended,
             None if lease.deadline_ms <= self.now_ms => LeaseState::Expired,
             None if lease.claim.is_retired() => LeaseState::Stale,
+            None if !lease.looked.is_none_or(|looked| self.is_there(&looked)) => LeaseState::Stale,
             None if !self.is_live(lease.owner, lease.generation) => LeaseState::Stale,
             None => {
                 let remaining_ms = u32::try_from(lease.deadline_ms - self.now_ms).unwrap();
@@ -222,6 +308,43 @@ impl Pair {
                 self.model.epoch += 1;
                 self.table = DonorLeases::new(self.model.epoch, CAPACITY);
             }
+            Step::Look { claim, owner } => self.model.looked = Some(self.look(claim, owner)),
+            Step::Grow { claim, tokens } => {
+                let residency = &self.claims[claim].residency;
+                residency.grow(residency.live_tokens().unwrap_or(0).max(tokens));
+            }
+            Step::Shrink { claim, tokens } => {
+                self.claims[claim].residency.shrink(tokens);
+                self.went_from(claim);
+            }
+            Step::Doubt { claim } => {
+                self.claims[claim].residency.doubt();
+                self.went_from(claim);
+            }
+            Step::Watch { owner, watch } => {
+                let device = &self.owners[owner].device;
+                if device.watch() == Watch::Exact && watch != Watch::Exact {
+                    self.model.went.push(Went::Owner(owner));
+                }
+                device.set(watch);
+            }
+        }
+    }
+
+    fn went_from(&mut self, claim: usize) {
+        let claim = Arc::as_ptr(&self.claims[claim]);
+        self.model.went.push(Went::FromDonor(claim));
+    }
+
+    fn look(&self, claim: usize, owner: usize) -> Looked {
+        let (claim, life) = (&self.claims[claim], &self.owners[owner]);
+        let some_is_there = claim.residency.live_tokens().is_some_and(|live| live > 0);
+        Looked {
+            claim: Arc::clone(claim),
+            owner,
+            sighting: Sighting::take(claim, life),
+            was_sure: some_is_there && life.device.watch() == Watch::Exact,
+            went_before: self.model.went.len(),
         }
     }
 
@@ -232,10 +355,20 @@ impl Pair {
             behind,
             holder,
             ttl_ms,
+            lies,
         } = wanted;
+        let looked = match lies {
+            Lies::OffDevice => None,
+            Lies::OnDevice => Some(self.look(claim, owner)),
+            Lies::Looked => self.model.looked.clone(),
+        };
+        let (claim, owner) = match &looked {
+            Some(looked) => (Arc::clone(&looked.claim), looked.owner),
+            None => (Arc::clone(&self.claims[claim]), owner),
+        };
         let model = &mut self.model;
         let generation = model.owners[owner].0.saturating_sub(behind);
-        let claim = Arc::clone(&self.claims[claim]);
+        let is_there = looked.as_ref().is_none_or(|looked| model.is_there(looked));
         let holder = HOLDERS[holder];
         let terms = LeaseTerms {
             holder,
@@ -243,12 +376,15 @@ impl Pair {
             claim: Arc::clone(&claim),
             owner: Arc::clone(&self.owners[owner]),
             generation,
+            sighting: looked.as_ref().map(|looked| looked.sighting),
         };
         let outcome = self.table.acquire(model.now_ms, terms);
-        if !model.is_live(owner, generation) {
+        if !model.is_live(owner, generation) || !is_there {
             assert_eq!(outcome, Err(AcquireError::Stale));
         } else if model.held() >= CAPACITY {
             assert_eq!(outcome, Err(AcquireError::Full));
+        } else if claim.is_retired() {
+            assert_eq!(outcome, Err(AcquireError::Stale));
         } else {
             let Grant { id, deadline_ms } = outcome.unwrap();
             assert_eq!(deadline_ms, model.now_ms + u64::from(ttl_ms));
@@ -262,6 +398,7 @@ impl Pair {
                 owner,
                 generation,
                 epoch,
+                looked,
                 ended,
             };
             model.leases.push(lease);

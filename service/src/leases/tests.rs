@@ -29,6 +29,7 @@ impl Scene {
             claim: Arc::clone(&self.claim),
             owner: Arc::clone(&self.owner),
             generation: 7,
+            sighting: None,
         };
         self.table.acquire(now_ms, terms).map(|grant| grant.id)
     }

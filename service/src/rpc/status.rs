@@ -31,7 +31,9 @@ pub fn write(refusal: &WriteRefusal) -> Status {
     let code = match refusal {
         WriteRefusal::Owner(refusal) => return owner(refusal),
         WriteRefusal::UnknownNamespace => Code::NotFound,
-        WriteRefusal::TooManyTokens { .. } => Code::InvalidArgument,
+        WriteRefusal::TooManyTokens { .. } | WriteRefusal::BlockHashes { .. } => {
+            Code::InvalidArgument
+        }
         WriteRefusal::AllLeased | WriteRefusal::TooManyNamespaces | WriteRefusal::QueueFull => {
             Code::ResourceExhausted
         }

@@ -231,6 +231,7 @@ fn check_search(passages: u32, expected: &[u32]) {
         tokens: &tokens,
         boundary: 0,
         is_eligible: &|_| true,
+        reach: None,
         verify_max: 8,
     };
     let mut scratch = Scratch::default();

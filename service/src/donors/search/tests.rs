@@ -73,6 +73,7 @@ fn search_beyond(
         tokens,
         boundary,
         is_eligible,
+        reach: None,
         verify_max: 8,
     };
     let mut scratch = Scratch::default();
@@ -335,6 +336,7 @@ fn given_donors_are_compared_whoever_nominated_them() {
             tokens: &target,
             boundary: 0,
             is_eligible: &|slot| slot != barred,
+            reach: None,
             verify_max: 8,
         };
         let found = index.verify_slots(&target, slots, &mut Scratch::default());
@@ -358,6 +360,7 @@ fn what_is_uncovered_finds_its_own_donors() {
             tokens: &target,
             boundary: 0,
             is_eligible: &|_| true,
+            reach: None,
             verify_max: 8,
         };
         let found = index.nominate_uncovered(&target, covered, &mut Scratch::default(), max);

@@ -118,6 +118,7 @@ fn new(id: &str, seed: u32) -> NewDonor {
         medium: Medium::Host,
         store_id: "host-a".into(),
         source_request_id: "request".into(),
+        block_names: Vec::new(),
         text: None,
         now_ms: NOW_MS,
     }
@@ -159,10 +160,8 @@ fn a_donor_comes_back_whole_and_serves_once_its_owner_is_heard_from() {
         );
 
         let leasable = |id| {
-            scene
-                .donor(id)
-                .unwrap()
-                .is_leasable(NOW_MS, scene.catalog.epoch)
+            let donor = scene.donor(id).unwrap();
+            donor.unleasable(NOW_MS, donor.sight()).is_none()
         };
         assert!(!leasable("host"), "its owner was not heard from");
         scene

@@ -1,5 +1,7 @@
 //! Donor messages from and to the wire.
 
+use bytes::Bytes;
+use kvatlas_events::event::EngineHash;
 use kvatlas_proto::v1;
 use tonic::Status;
 
@@ -25,6 +27,9 @@ pub const SEGMENT_DONORS_MAX: u32 = 8;
 pub const NEIGHBOURS_MAX: u32 = 5;
 /// Longest text of a prompt, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Shortest and longest hash of a block, in bytes.
+const BLOCK_HASH_BYTES_MIN: usize = 8;
+const BLOCK_HASH_BYTES_MAX: usize = 64;
 /// Longest announcement, in milliseconds.
 const OWNER_TTL_MS_MAX: u32 = 3_600_000;
 const OWNER_TTL_MS_MIN: u32 = 1000;
@@ -153,14 +158,8 @@ pub fn registration(
         let problem = format!("{exact_tokens}, captured_tokens is {captured_tokens}");
         return Err(invalid("exact_tokens", problem));
     }
-    if block_hashes.len() > captured.len() {
-        let problem = format!(
-            "{} hashes for {} tokens",
-            block_hashes.len(),
-            captured.len()
-        );
-        return Err(invalid("block_hashes", problem));
-    }
+    let medium = self::medium(medium)?;
+    let names = block_names(&block_hashes, captured_tokens)?;
     check_length("store_id", &store_id, 1, ID_BYTES_MAX)?;
     check_length("source_request_id", &source_request_id, 0, ID_BYTES_MAX)?;
     check_length("text", &text, 0, TEXT_BYTES_MAX)?;
@@ -173,12 +172,43 @@ pub fn registration(
         owner_generation,
         captured,
         exact_tokens,
-        medium: self::medium(medium)?,
+        medium,
         store_id: store_id.into(),
         source_request_id: source_request_id.into(),
+        // Of use where the owner's events tell what became of its blocks.
+        block_names: if medium == Medium::Device {
+            names
+        } else {
+            Vec::new()
+        },
         text: (keeps_text && !text.is_empty()).then(|| text.into()),
         now_ms,
     })
+}
+
+// Of each the last eight bytes. Whether there are as many as blocks is seen where the namespace is
+// known: here it may be named by its id.
+fn block_names(hashes: &[Bytes], captured_tokens: u32) -> Result<Vec<EngineHash>, Status> {
+    if hashes.len() > captured_tokens as usize {
+        let problem = format!(
+            "{} hashes for {captured_tokens} captured tokens",
+            hashes.len()
+        );
+        return Err(invalid("block_hashes", problem));
+    }
+    let name = |hash: &Bytes| match hash.last_chunk::<BLOCK_HASH_BYTES_MIN>() {
+        Some(last) if hash.len() <= BLOCK_HASH_BYTES_MAX => {
+            Ok(EngineHash(u64::from_be_bytes(*last)))
+        }
+        Some(_) | None => {
+            let problem = format!(
+                "a hash of {} bytes, must be {BLOCK_HASH_BYTES_MIN} to {BLOCK_HASH_BYTES_MAX}",
+                hash.len()
+            );
+            Err(invalid("block_hashes", problem))
+        }
+    };
+    hashes.iter().map(name).collect()
 }
 
 /// An announcement: the owner, its generation, and how long it lasts in milliseconds.

@@ -128,7 +128,7 @@ impl WorkerLookup {
                     .map(|whole| whole.adapter.as_str())
                     .filter(|adapter| *adapter != "none")
                     .map(Adapter::Name),
-                salt: None,
+                tenant: whole.map(|whole| whole.tenant_key.as_str()),
                 items,
                 tokens: &self.tokens,
             },
