@@ -226,6 +226,7 @@ impl World {
             };
             let prepared = prepare(&donor.tokens);
             let start = Instant::now();
+            index.read_ahead(&prepared.seeds);
             index.insert(slot as u32, &prepared);
             insert_us.push(start.elapsed().as_secs_f64() * 1e6);
             all_passages.push(donor.passages);
@@ -266,10 +267,13 @@ impl World {
             let slot = random.below(self.passages.len());
             let tokens = self.donor(slot).tokens;
             let start = Instant::now();
-            let seeds = SeedKeys::of(self.index.tokens(slot as u32).expect("it is held"));
+            let seeds = SeedKeys::of(&tokens);
+            self.index.read_ahead(&seeds);
             self.index.remove(slot as u32, &seeds);
             let removed = Instant::now();
-            self.index.insert(slot as u32, &prepare(&tokens));
+            let prepared = prepare(&tokens);
+            self.index.read_ahead(&prepared.seeds);
+            self.index.insert(slot as u32, &prepared);
             times.0.push((removed - start).as_secs_f64() * 1e6);
             times.1.push(removed.elapsed().as_secs_f64() * 1e6);
         }

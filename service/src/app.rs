@@ -472,6 +472,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
         }
         core.donor_leases.sweep(core.clock.now_ms());
         core.queries.sweep(core.clock.now_ms());
+        core.feeds.pushed.sweep(core.clock.now_ms());
         if core.store.has_failed() {
             tracing::error!("the store has failed: no write can be kept; restart the server");
             report(&reporter, ServingStatus::NotServing).await;

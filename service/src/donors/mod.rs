@@ -30,6 +30,7 @@ mod seeds;
 mod slots;
 pub mod text;
 pub mod texts;
+mod token_store;
 pub mod tokens;
 pub mod vectors;
 pub mod vocabulary;

@@ -18,8 +18,6 @@ pub const PARALLEL_SIZE_MAX: u32 = 65_536;
 const CANONICAL_TAG: &[u8] = b"kvatlas namespace v1";
 /// What a namespace without an adapter says.
 pub const NO_ADAPTER: &str = "none";
-/// The tenant key of no salt.
-pub const NO_TENANT: &str = "semblend:tenant:v1:none";
 
 /// Fields that differ between blocks of one engine.
 const OF_BLOCKS: [&str; 2] = ["namespace.adapter", "namespace.tenant_key"];

@@ -9,7 +9,10 @@ use std::{
     thread::JoinHandle,
 };
 
-use kvatlas_events::feed::{Feed, Progress, Source};
+use kvatlas_events::{
+    feed::{Feed, Progress, Source},
+    view::{SourceId, View},
+};
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -19,6 +22,7 @@ use tokio::{
 use super::{
     fleet::Fleet,
     hearing::{Hearing, Ranks},
+    pushed::Pushed,
     sources::{NamedSource, SOURCES_MAX},
 };
 use crate::supervise::Supervisor;
@@ -32,6 +36,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Debug)]
 pub struct Feeds {
     pub fleet: Arc<Fleet>,
+    pub pushed: Arc<Pushed>,
     /// Times that a file of sources was read again and not taken.
     pub files_refused: AtomicU64,
     followed: Mutex<BTreeMap<Source, Followed>>,
@@ -65,6 +70,8 @@ pub struct SourceStatus {
 pub enum FollowError {
     #[error("source: rank {rank} of that worker is followed at another address: remove it first")]
     Taken { rank: u32 },
+    #[error("source: that worker's events come over Publish: remove it first")]
+    Pushed,
     #[error("source: {SOURCES_MAX} are followed, no more can be")]
     TooMany,
     #[error("the server is stopping")]
@@ -83,6 +90,7 @@ impl Feeds {
         let (work, to_do) = mpsc::channel(STARTS_MAX);
         let thread = supervisor.thread("kv-events", move || runtime.block_on(run(to_do)))?;
         let feeds = Feeds {
+            pushed: Arc::new(Pushed::new(Arc::clone(&fleet))),
             fleet,
             files_refused: AtomicU64::new(0),
             followed: Mutex::default(),
@@ -102,6 +110,9 @@ impl Feeds {
             |other: &Source| other.worker == source.worker && other.rank == source.rank;
         if followed.keys().any(is_same_worker) {
             return Err(FollowError::Taken { rank: source.rank });
+        }
+        if self.pushed.has(&source.worker) {
+            return Err(FollowError::Pushed);
         }
         if followed.len() >= SOURCES_MAX {
             return Err(FollowError::TooMany);
@@ -146,8 +157,18 @@ impl Feeds {
     /// had, and how many sources that were.
     pub async fn unfollow(&self, worker_id: &str) -> (Vec<u32>, usize) {
         let gone = self.take(|source, _| source.worker == worker_id);
-        let sources = gone.len();
-        (end_all(gone).await, sources)
+        let pushed = self.pushed.forget(worker_id);
+        let sources = gone.len() + usize::from(!pushed.is_empty());
+        let mut ranks = end_all(gone).await;
+        ranks.extend(pushed);
+        (ranks, sources)
+    }
+
+    /// Whether a worker is followed over ZMQ.
+    #[must_use]
+    pub fn follows(&self, worker_id: &str) -> bool {
+        let followed = self.followed.lock();
+        followed.keys().any(|source| source.worker == worker_id)
     }
 
     /// Makes what is followed what the file says, as far as the file is concerned. Returns the
@@ -178,12 +199,21 @@ impl Feeds {
             SourceStatus {
                 source: Some(source.clone()),
                 worker_id: source.worker.as_str().into(),
-                blocks: ranks.iter().map(|(_, id)| view.blocks(*id) as u64).sum(),
+                blocks: blocks(view, &ranks),
                 ranks: ranks.into_iter().map(|(rank, _)| rank).collect(),
                 progress: *entry.progress.borrow(),
             }
         };
-        self.followed.lock().iter().map(status).collect()
+        let mut statuses: Vec<_> = self.followed.lock().iter().map(status).collect();
+        let pushed = self.pushed.statuses().into_iter();
+        statuses.extend(pushed.map(|status| SourceStatus {
+            source: None,
+            worker_id: status.owner.worker_id,
+            blocks: blocks(view, &status.ranks),
+            ranks: status.ranks.into_iter().map(|(rank, _)| rank).collect(),
+            progress: status.progress,
+        }));
+        statuses
     }
 
     fn take(&self, is_gone: impl Fn(&Source, &Followed) -> bool) -> Vec<Followed> {
@@ -198,6 +228,11 @@ impl Feeds {
 /// The thread has ended, or is told more at once than it can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopping;
+
+fn blocks(view: &View, ranks: &[(u32, SourceId)]) -> u64 {
+    let blocks = ranks.iter().map(|(_, source)| view.blocks(*source) as u64);
+    blocks.sum()
+}
 
 // The ranks that were heard of, and those that were to be.
 async fn end_all(gone: Vec<Followed>) -> Vec<u32> {

@@ -10,6 +10,7 @@ pub mod feeds;
 pub mod fleet;
 mod hearing;
 mod holdings;
+pub mod pushed;
 pub mod sources;
 
 pub use hearing::Hearing;

@@ -5,13 +5,12 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use kvatlas_events::event::{Adapter, EngineHash};
-use kvatlas_events::view::{self, OwnHash, Prompt, SHAPES_MAX, Shape, SourceId, View, chain};
+use kvatlas_events::view::{self, OwnHash, Prompt, Shape, SourceId, View, chain};
 
 use super::super::{
-    catalog::Shard,
-    namespace::{NO_ADAPTER, NO_TENANT, Namespace},
+    catalog::{Donor, Shard},
+    namespace::{NO_ADAPTER, Namespace},
     slots::Slots,
-    tokens::PackedTokens,
 };
 use super::Names;
 use super::blocks::{Blocks, Chain};
@@ -28,7 +27,9 @@ pub(super) struct Ask<'a> {
 #[derive(Debug)]
 pub(super) struct Tied {
     pub(super) claim: Arc<Claim>,
-    pub(super) tokens: Arc<PackedTokens>,
+    /// Where its tokens are, as long as the donor of this sequence is there.
+    slot: u32,
+    sequence: u64,
     pub(super) shard: Weak<Shard>,
     /// Of its namespace.
     pub(super) block_size: u32,
@@ -43,18 +44,38 @@ pub(super) struct Tied {
 impl Tied {
     pub(super) fn new(
         shard: &Arc<Shard>,
-        claim: &Arc<Claim>,
-        tokens: &Arc<PackedTokens>,
+        donor: &Donor,
+        slot: u32,
         names: Vec<EngineHash>,
     ) -> Self {
         Self {
-            claim: Arc::clone(claim),
-            tokens: Arc::clone(tokens),
+            claim: Arc::clone(&donor.claim),
+            slot,
+            sequence: donor.sequence,
             shard: Arc::downgrade(shard),
             block_size: shard.namespace.block_size,
             names: names.into_boxed_slice(),
             chains: Vec::new(),
             is_unread: false,
+        }
+    }
+
+    // None where the donor has gone, and its ties are about to go too.
+    fn tokens(&self, shard: &Shard) -> Option<Vec<u32>> {
+        let donors = shard.read();
+        donors
+            .at(self.slot)
+            .filter(|donor| donor.sequence == self.sequence)?;
+        let mut tokens = Vec::new();
+        donors.index.tokens(self.slot)?.unpack_into(&mut tokens);
+        Some(tokens)
+    }
+
+    fn names_in(&self, shape: Shape) -> &[EngineHash] {
+        if shape.block_size == self.block_size {
+            &self.names
+        } else {
+            &[]
         }
     }
 }
@@ -64,9 +85,10 @@ impl Tied {
 struct Followed {
     source: SourceId,
     name: view::Namespace,
-    /// Shapes that its blocks had, at most [`SHAPES_MAX`].
+    /// Shapes of the blocks on its device. A token is there where it is in each of them: they are
+    /// those of groups of layers.
     shapes: Vec<Shape>,
-    /// Some donors lack a chain of the last ones.
+    /// Some donors have no chains of these shapes yet.
     is_behind: bool,
 }
 
@@ -142,7 +164,8 @@ impl Ties {
         }
     }
 
-    /// Takes up shapes that are new; true where donors are to get chains of them.
+    /// Takes up shapes that have changed; true where donors are to get chains of them. A source
+    /// without any has no block on its device, which its changes have told.
     pub(super) fn learn_shapes(&mut self, ask: &Ask<'_>, source: SourceId) -> bool {
         let Some(followed) = self.followed.as_mut() else {
             return false;
@@ -150,11 +173,10 @@ impl Ties {
         if followed.source != source {
             return false;
         }
-        for shape in ask.view.shapes_of(source) {
-            if followed.shapes.len() < SHAPES_MAX && !followed.shapes.contains(&shape) {
-                followed.shapes.push(shape);
-                followed.is_behind = true;
-            }
+        let shapes = ask.view.shapes_of(source);
+        if !shapes.is_empty() && shapes != followed.shapes {
+            followed.shapes = shapes;
+            followed.is_behind = true;
         }
         followed.is_behind
     }
@@ -261,32 +283,52 @@ impl Ties {
         if !ask.names.can_hold(name, namespace) || (!by_tokens && tied.names.is_empty()) {
             return;
         }
-        for shape in self.lacking(followed, tied) {
+        for other in self.other_chains(followed, tied) {
+            self.blocks.remove(other);
+            if let Some(tied) = self.tied.get_mut(id) {
+                tied.chains.retain(|&chain| chain != other);
+            }
+        }
+        for shape in self.lacking(id) {
             let Some(tied) = self.tied.get_mut(id) else {
                 return;
             };
-            let own = if by_tokens {
-                blocks_of(tied, name, namespace, shape)
-            } else {
-                Vec::new()
+            // Names are of blocks of the size that the namespace says.
+            let own = match by_tokens {
+                true => match tied.tokens(&shard) {
+                    Some(tokens) => blocks_of(&tokens, name, namespace, shape),
+                    None => return,
+                },
+                false if shape.block_size == tied.block_size => Vec::new(),
+                false => continue,
             };
             let chain = self.blocks.add(id, shape, own, by_tokens);
             tied.chains.push(chain);
             self.read(ask, chain);
         }
+        self.settle(id);
     }
 
-    // Blocks of the size that the namespace says, where the source has such. Names are of those.
-    fn lacking(&self, followed: &Followed, tied: &Tied) -> Vec<Shape> {
-        let is_said = |shape: &Shape| shape.block_size == tied.block_size;
-        let only_said = !tied.names.is_empty() || followed.shapes.iter().any(is_said);
-        let is_lacking = |shape: &Shape| {
-            let mut chains = tied.chains.iter();
-            !chains.any(|&id| self.blocks.get(id).is_some_and(|it| it.shape == *shape))
+    fn other_chains(&self, followed: &Followed, tied: &Tied) -> Vec<u32> {
+        let is_other = |id: &u32| {
+            let chain = self.blocks.get(*id);
+            chain.is_none_or(|chain| !followed.shapes.contains(&chain.shape))
         };
-        let wanted = followed.shapes.iter();
-        let wanted = wanted.filter(|shape| !only_said || is_said(shape));
-        wanted.copied().filter(is_lacking).collect()
+        tied.chains.iter().copied().filter(is_other).collect()
+    }
+
+    fn lacking(&self, id: u32) -> Vec<Shape> {
+        let (Some(followed), Some(tied)) = (&self.followed, self.tied.get(id)) else {
+            return Vec::new();
+        };
+        let is_lacking = |shape: &Shape| self.chain_of(tied, *shape).is_none();
+        let shapes = followed.shapes.iter().copied();
+        shapes.filter(is_lacking).collect()
+    }
+
+    fn chain_of(&self, tied: &Tied, shape: Shape) -> Option<&Chain> {
+        let mut chains = tied.chains.iter().filter_map(|&id| self.blocks.get(id));
+        chains.find(|chain| chain.shape == shape)
     }
 
     // Reads on in the names of a donor whose blocks only they tell, and looks.
@@ -316,8 +358,9 @@ impl Ties {
         };
         let (source, tied_id) = (followed.source, chain.tied);
         let there = ask.view.resident(source, chain.shape, &chain.blocks);
+        let there = u32::try_from(there).unwrap_or(u32::MAX);
         let own_of = |name| ask.view.own_of(source, name);
-        let live = match named(own_of, (chain, &tied.names), there) {
+        let live = match named(own_of, (chain, tied.names_in(chain.shape)), there) {
             Named::So(live) => live,
             Named::Unknown(live) => {
                 self.wait_for_names(id);
@@ -372,32 +415,36 @@ impl Ties {
         }
     }
 
-    // Blocks of the size that the namespace says are believed before others; of several shapes the
-    // one that confirms most.
+    // What is there in every shape. Where the donor has names, a shape must be theirs.
     fn live_tokens(&self, tied: &Tied) -> u32 {
-        let chains = tied.chains.iter().filter_map(|&id| self.blocks.get(id));
-        let of = |chain: &Chain| {
-            let size = chain.shape.block_size;
-            (size == tied.block_size, chain.live.saturating_mul(size))
+        let Some(followed) = &self.followed else {
+            return 0;
         };
-        chains.map(of).max().map_or(0, |(_, tokens)| tokens)
+        let shapes = &followed.shapes;
+        let is_said = |shape: &Shape| shape.block_size == tied.block_size;
+        if !tied.names.is_empty() && !shapes.iter().any(is_said) {
+            return 0;
+        }
+        let live = shapes.iter().map(|&shape| {
+            let chain = self.chain_of(tied, shape);
+            chain.map_or(0, |chain| chain.live.saturating_mul(shape.block_size))
+        });
+        live.min().unwrap_or(0)
     }
 }
 
 fn blocks_of(
-    tied: &Tied,
+    tokens: &[u32],
     name: view::Namespace,
     namespace: &Namespace,
     shape: Shape,
 ) -> Vec<OwnHash> {
-    let mut tokens = Vec::new();
-    tied.tokens.unpack_into(&mut tokens);
     let prompt = Prompt {
         namespace: name,
         adapter: (namespace.adapter != NO_ADAPTER).then_some(Adapter::Name(&namespace.adapter)),
-        salt: (namespace.tenant_key != NO_TENANT).then_some(&namespace.tenant_key),
+        tenant: Some(&namespace.tenant_key),
         items: &[],
-        tokens: &tokens,
+        tokens,
     };
     chain(&prompt, shape)
 }
@@ -417,9 +464,8 @@ enum Named {
 fn named(
     own_of: impl Fn(EngineHash) -> Option<OwnHash>,
     (chain, names): (&Chain, &[EngineHash]),
-    there: usize,
+    there: u32,
 ) -> Named {
-    let there = u32::try_from(there).unwrap_or(u32::MAX).max(chain.live);
     if names.is_empty() {
         return Named::So(there);
     }

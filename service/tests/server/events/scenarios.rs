@@ -62,7 +62,7 @@ async fn play(harness: &mut Harness, scenario: &Scenario, replay: Replay, reply:
     found
 }
 
-async fn found(harness: &mut Harness, worker: &str, query: &Query) -> u32 {
+pub(super) async fn found(harness: &mut Harness, worker: &str, query: &Query) -> u32 {
     let namespace = v1::Namespace {
         adapter: query.adapter.unwrap_or("none").to_owned(),
         tenant_key: tenant_key(query.salt).unwrap(),
