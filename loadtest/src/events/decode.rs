@@ -23,7 +23,7 @@ const VOCABULARY: f64 = 151_936.0;
 ///
 /// # Errors
 /// When a payload is not understood.
-pub fn measure(random: &mut Random) -> Result<f64, LoadtestError> {
+pub(super) fn measure(random: &mut Random) -> Result<f64, LoadtestError> {
     let payload = payload(random);
     let rejected = decode(&payload).map(|batch| batch.rejected);
     if rejected != Ok(Rejected::default()) {
