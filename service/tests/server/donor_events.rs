@@ -100,6 +100,40 @@ fn metric(address: std::net::SocketAddr, name: &str) -> u64 {
     value.parse().unwrap()
 }
 
+/// Publishes events that have a secret in every place, and sees that no answer has it.
+pub(crate) async fn publish_secrets(clients: &Clients, secret: &str) {
+    let places = [
+        "/event_id",
+        "/worker_id",
+        "/data/kind",
+        "/data/donor_id",
+        "/data/token_count",
+        "/data/segments",
+        "/data/location/kind",
+        "/data/location/tier",
+        "/data/namespace/model",
+        "/data/namespace/lora",
+        "/data/namespace/extra/cache_salt",
+        "/data/namespace/extra/tenant_key",
+        "/data/namespace/extra/unknown",
+    ];
+    let plain = registered(0, "d", &[vec![1.0]]);
+    let event = |(at, place): (usize, &&str)| {
+        let event = with(plain.clone(), "/event_id", json!(at));
+        with(event, place, json!(secret)).to_string().into_bytes()
+    };
+    let events: Vec<_> = places.iter().enumerate().map(event).collect();
+    let answers = publish(clients, events).await;
+    assert_eq!(answers.len(), places.len());
+    for (answer, place) in answers.iter().zip(places) {
+        assert!(
+            !answer.detail.contains(secret),
+            "{place}: {}",
+            answer.detail
+        );
+    }
+}
+
 #[tokio::test]
 async fn events_are_answered_in_order_and_by_name() {
     let server = common::start();
@@ -236,7 +270,7 @@ async fn an_announced_donor_is_a_hint_and_nothing_more() {
     assert!(!neighbour.quality.unwrap().facts_compared);
 
     let none = announcing.find(|it| it.neighbours_max = 0).await;
-    assert_eq!(none.text_search(), NeighbourSearch::NothingIndexed);
+    assert_eq!(none.text_search(), NeighbourSearch::NotNeeded);
     let textless = announcing.find(|it| it.text.clear()).await;
     let own = announcing
         .find(|it| it.request_id = "announced".into())
