@@ -260,6 +260,29 @@ fn hex_value(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn tenants_adapters_and_images_of_one_engine_are_the_same_engine() {
+        let sound = Namespace {
+            block_size: 16,
+            ..Namespace::default()
+        };
+        let check = |edit: &dyn Fn(&mut Namespace), is_same: bool| {
+            let mut other = sound.clone();
+            edit(&mut other);
+            assert_ne!(other, sound);
+            let is_equal = other.engine_encoding() == sound.engine_encoding();
+            assert_eq!(is_equal, is_same, "{other:?}");
+        };
+        check(&|it| it.adapter = "x".into(), true);
+        check(&|it| it.tenant_key = "x".into(), true);
+        check(&|it| it.multimodal_hashes = vec!["x".into()], true);
+        check(&|it| it.model = "x".into(), false);
+        check(&|it| it.model_revision = "x".into(), false);
+        check(&|it| it.rope_scaling = "x".into(), false);
+        check(&|it| it.block_size = 32, false);
+        check(&|it| it.pipeline_parallel_size = 2, false);
+    }
+
     fn complete() -> Namespace {
         let text = |value: &str| value.to_owned();
         Namespace {

@@ -8,7 +8,7 @@ use super::{
     catalog::{Donor, Shard},
     find::{FindQuery, Finder, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
-    offer::{Offer, Wanted, Wish},
+    offer::{Wanted, Wish},
     search::Target,
     vocabulary::{Discovery, VectorSearch},
 };
@@ -84,16 +84,13 @@ impl Finder<'_> {
         };
         let terms = terms(query, query.gates.over(gates), Some(shard));
         let wish = Wish::new(query, Wanted::Serving(mode), terms.gates.min_reuse_tokens);
-        let is_wanted = |donor: &Donor| match self.offer(donor, &wish) {
-            Offer::All | Offer::Part(_) => true,
-            Offer::Gone | Offer::Nothing => false,
-        };
+        let offered = |donor: &Donor| self.offer(donor, &wish).tokens();
         let (judged, listed) = self.catalog.with_scratch(|scratch| {
             let donors = shard.read();
             // A slot may have been given to another donor since its vector was read.
             let present = |near: &Near| {
                 let donor = donors.at(near.slot)?;
-                (donor.sequence == near.sequence && is_wanted(donor)).then_some(donor)
+                (donor.sequence == near.sequence && offered(donor) > 0).then_some(donor)
             };
             let slots: Vec<u32> = near
                 .iter()
@@ -114,11 +111,8 @@ impl Finder<'_> {
             let target = Target {
                 tokens: query.tokens,
                 boundary: query.exact_prefix_tokens as usize,
-                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| is_wanted(donor)),
-                reach: Some(&|slot| {
-                    let donor = donors.at(slot);
-                    donor.map_or(0, |donor| self.offer(donor, &wish).tokens())
-                }),
+                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| offered(donor) > 0),
+                reach: Some(&|slot| donors.at(slot).map_or(0, |donor| offered(donor))),
                 verify_max: NEAR_MAX,
             };
             let aligned = donors.index.verify_slots(&target, &slots, scratch);
