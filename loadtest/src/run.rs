@@ -55,9 +55,7 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
             let report = on_runtime(1, events::measure(&args))?;
             tell(args.json, &report, report.table())
         }
-        Command::EventsChild(args) => {
-            tell(true, &events::ours::measure(&args)?, String::new())
-        }
+        Command::EventsChild(args) => tell(true, &events::ours::measure(&args)?, String::new()),
         Command::EngineChild(args) => events::engine::serve(&args),
         Command::EchoChild => {
             end_with_parent()?;

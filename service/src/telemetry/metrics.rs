@@ -435,15 +435,15 @@ impl DonorEvents {
     }
 
     pub fn count(&self, outcome: DonorEventOutcome) {
-        count(&self.outcomes, &DonorEventOutcome::ALL, outcome, 1);
+        count(&self.outcomes, &DonorEventOutcome::ALL, &outcome, 1);
     }
 
     pub fn count_unfindable(&self, why: Unfindable) {
-        count(&self.unfindable, &Unfindable::ALL, why, 1);
+        count(&self.unfindable, &Unfindable::ALL, &why, 1);
     }
 
     pub fn count_forgotten(&self, why: Forgotten, donors: usize) {
-        count(&self.forgotten, &Forgotten::ALL, why, donors as u64);
+        count(&self.forgotten, &Forgotten::ALL, &why, donors as u64);
     }
 }
 
@@ -517,9 +517,9 @@ fn bound(family: &Family<Labels, Counter>, label: &'static str, value: &'static 
 }
 
 // In the order of `all`, one counter for each.
-fn count<T: PartialEq>(counters: &[Counter], all: &[T], value: T, by: u64) {
+fn count<T: PartialEq>(counters: &[Counter], all: &[T], value: &T, by: u64) {
     for (counter, each) in counters.iter().zip(all) {
-        if *each == value {
+        if each == value {
             counter.inc_by(by);
         }
     }
