@@ -385,6 +385,9 @@ pub struct EventsArgs {
     #[arg(long, default_value_t = 300, value_parser = bounded(10, 600_000), value_name = "MS")]
     pub turn_ms: usize,
 
+    #[command(flatten)]
+    pub trace: TraceArgs,
+
     /// One JSON object on standard output instead of a table.
     #[arg(long)]
     pub json: bool,
@@ -395,6 +398,35 @@ pub struct EventsArgs {
     /// Flags for the server that is started, such as --workers 2.
     #[arg(last = true, value_name = "SERVER FLAGS")]
     pub server: Vec<OsString>,
+}
+
+/// A replay of requests in place of the rest.
+#[derive(Debug, Clone, Args)]
+pub struct TraceArgs {
+    /// Replays a trace of requests instead, in Mooncake's format: FAST25-release/traces/
+    /// conversation_trace.jsonl of github.com/kvcache-ai/Mooncake.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    #[arg(long, default_value_t = 8, value_parser = bounded(1, 1000), value_name = "N")]
+    pub trace_workers: usize,
+
+    /// Blocks of 512 tokens that each of them holds.
+    #[arg(
+        long,
+        default_value_t = 20_000,
+        value_parser = bounded(1, 10_000_000),
+        value_name = "N"
+    )]
+    pub trace_worker_blocks: usize,
+
+    /// How many times as fast the requests come.
+    #[arg(long, default_value_t = 1.0, value_parser = parse_speed, value_name = "TIMES")]
+    pub trace_speed: f64,
+
+    /// Replays of FindWorkers, which differ in how equals are told apart.
+    #[arg(long, default_value_t = 8, value_parser = bounded(1, 1000), value_name = "N")]
+    pub trace_seeds: usize,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -471,4 +503,11 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|rate| (1.0..=10_000_000.0).contains(rate))
         .ok_or_else(|| "must be a number from 1 to 10000000".to_owned())
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|speed| (0.001..=1000.0).contains(speed))
+        .ok_or_else(|| "must be a number from 0.001 to 1000".to_owned())
 }

@@ -8,6 +8,7 @@ pub mod ours;
 pub mod peers;
 pub mod report;
 pub mod subject;
+pub mod trace;
 
 use std::{
     collections::BTreeMap,
