@@ -1,14 +1,17 @@
 //! Follows engines: their events come in over sockets, in order and without a gap, into the view.
 //!
-//! [`track`] decides what to believe, by sequence, digest and connection; [`zmq`] does what it
-//! says; [`zmtp`] is the protocol of the sockets, and [`config`] says where they are.
+//! [`track`] decides what to believe, by sequence, digest and connection; [`intake`] brings that
+//! into the view, whatever it came over; [`zmq`] is for engines with sockets, [`zmtp`] the protocol
+//! of these, and [`config`] says where they are.
 
 pub mod config;
+pub mod intake;
 mod link;
 pub mod track;
 pub mod zmq;
 pub mod zmtp;
 
 pub use config::{Source, SourceError};
-pub use track::State;
-pub use zmq::{Feed, Met, News, Progress, Socket};
+pub use intake::{Engine, Intake, Met, News, Progress, Socket, Want};
+pub use track::{Frame, Input, State};
+pub use zmq::Feed;

@@ -12,6 +12,9 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
 /// Frames that wait for a replay to end.
 pub const HELD_FRAMES_MAX: usize = 4096;
 /// Bytes of payload that wait for a replay to end.
@@ -34,12 +37,23 @@ pub struct Frame<P> {
     pub payload: P,
 }
 
+impl Frame<Bytes> {
+    #[must_use]
+    pub fn new(sequence: u64, payload: Bytes) -> Self {
+        Self {
+            sequence,
+            digest: xxh3_64(&payload),
+            payload,
+        }
+    }
+}
+
 /// How far a source's blocks can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Not connected, or not yet sure to be connected to the engine that the blocks are from.
     Stale,
-    /// That engine's, but batches are missing; or nothing is known yet.
+    /// That engine's, but batches are missing or were not understood; or nothing is known yet.
     Degraded,
     /// All that the engine published, from the first batch of the epoch to the last one applied.
     Exact,
@@ -88,6 +102,8 @@ pub enum Action<P> {
 pub struct Track<P> {
     has_replay: bool,
     state: State,
+    /// A batch of this epoch was not understood in all its parts.
+    is_doubted: bool,
     epoch: u64,
     /// The first and the last batch applied in this epoch.
     first: Option<u64>,
@@ -138,6 +154,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         Self {
             has_replay,
             state: State::Stale,
+            is_doubted: false,
             epoch: 0,
             first: None,
             last: None,
@@ -153,7 +170,18 @@ impl<P: AsRef<[u8]>> Track<P> {
 
     #[must_use]
     pub fn state(&self) -> State {
-        self.state
+        if self.is_doubted && self.state == State::Exact {
+            State::Degraded
+        } else {
+            self.state
+        }
+    }
+
+    /// A batch that was applied in an epoch is damaged, or has an event of a known type that is. A
+    /// removal may be lost with it, and until another epoch nothing makes up for that. Of an epoch
+    /// that is over it does not matter.
+    pub fn doubt(&mut self, epoch: u64) {
+        self.is_doubted |= epoch == self.epoch;
     }
 
     /// Grows with every [`Action::Begin`].
@@ -438,6 +466,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.first = None;
         if self.last.take().is_some() {
             self.epoch += 1;
+            self.is_doubted = false;
             step.actions.push(Action::Begin);
         }
     }

@@ -12,6 +12,7 @@ use super::run::{self, Refused, Stretch};
 use super::tenants::Tenants;
 use super::{BLOCKS_MAX, Change, Counts, GROUPS_MAX, Outcome};
 use crate::event::{EngineHash, Event, Kind, Medium, Stored};
+use crate::repeats::Repeats;
 
 #[derive(Debug)]
 pub(super) struct Source {
@@ -23,6 +24,7 @@ pub(super) struct Source {
     pub(super) orphans: Orphans,
     pub(super) loose: Loose,
     tenants: Tenants,
+    repeats: Repeats,
     puts: Vec<Put>,
     /// Set for ever: whoever still has a hold of it changes nothing.
     pub(super) is_removed: bool,
@@ -58,6 +60,7 @@ impl Source {
             orphans: Orphans::default(),
             loose: Loose::default(),
             tenants: Tenants::default(),
+            repeats: Repeats::default(),
             puts: Vec::new(),
             is_removed: false,
             announced: Vec::new(),
@@ -87,11 +90,7 @@ impl Source {
                     self.store_bare(stored, around);
                 }
             }
-            for event in settled {
-                if let Event::Removed(removed) = event {
-                    self.remove(removed, around);
-                }
-            }
+            self.remove_all(settled, around);
         }
     }
 
@@ -163,7 +162,7 @@ impl Source {
             Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
             Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
         }
-        let stretch = match run::read(stored) {
+        let stretch = match run::read(stored, &mut self.repeats) {
             Ok(stretch) => stretch,
             Err(Refused(outcome)) => return around.counts.one(outcome),
         };
@@ -251,6 +250,7 @@ impl Source {
             is_sure: blocks.is_sure && is_paired,
         };
         let mut puts = std::mem::take(&mut self.puts);
+        self.lanes[lane].touch(hashes);
         around.index.put_as(claim, start, contents, &mut puts);
         if is_paired {
             let (hashes, refused) = hashes.split_at(puts.len());

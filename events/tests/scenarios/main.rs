@@ -15,7 +15,7 @@ mod scenarios {
     use std::time::Duration;
 
     use kvatlas_events::event::Adapter;
-    use kvatlas_events::feed::{Feed, News, Progress, Source, State};
+    use kvatlas_events::feed::{Feed, Met, News, Progress, Source, State};
     use kvatlas_events::view::{Namespace, Prompt, Shape, View, chain, tenant_key};
     use tokio::sync::watch;
     use tokio::task::JoinSet;
@@ -100,7 +100,14 @@ mod scenarios {
     /// Waits until all that was published is applied, or all that anything was heard of.
     async fn settle(progress: &mut watch::Receiver<Progress>, engine: &Engine, engines: u64) {
         let is_settled = |progress: &Progress| {
-            progress.state == State::Exact
+            let Met {
+                malformed_events,
+                decode_errors,
+                ..
+            } = progress.met;
+            // What was not understood keeps the state down.
+            let is_doubted = malformed_events + decode_errors > 0;
+            (progress.state == State::Exact || is_doubted && progress.state == State::Degraded)
                 && progress.met.connections == engines
                 && progress.applied.map(|(_, last)| last) == engine.latest()
         };

@@ -83,6 +83,8 @@ struct World {
     now_ms: u64,
     track: Track<Payload>,
     applied: Vec<(u64, u64)>,
+    /// Batches that cannot be read, whoever published them.
+    damaged: Option<u64>,
 }
 
 impl World {
@@ -103,6 +105,7 @@ impl World {
             now_ms: 0,
             track: Track::new(has_replay),
             applied: Vec::new(),
+            damaged: None,
         }
     }
 
@@ -198,16 +201,25 @@ impl World {
 
     fn step(&mut self, input: Input<Payload>) {
         let mut actions = Vec::new();
+        let mut epoch = self.track.epoch();
         self.track.step(input, self.now_ms, &mut actions);
         for action in actions {
             match action {
-                Action::Apply(payload) => self.applied.push(read(payload)),
+                Action::Apply(payload) => {
+                    self.applied.push(read(payload));
+                    if self.damaged == Some(read(payload).1) {
+                        self.track.doubt(epoch);
+                    }
+                }
                 Action::Ask { ask, from } => {
                     assert!(self.has_replay, "nobody to ask");
                     self.replies.clear();
                     self.asked = Some((ask, from));
                 }
-                Action::Begin => self.applied.clear(),
+                Action::Begin => {
+                    epoch += 1;
+                    self.applied.clear();
+                }
                 Action::Reconnect => {
                     self.lines.clear();
                     self.handed = self.sent;
@@ -219,10 +231,11 @@ impl World {
         self.check();
     }
 
-    /// What is applied and called exact is an unbroken run of one engine's batches.
+    /// What is applied and called exact is an unbroken run of one engine's batches, all understood.
     fn check(&self) {
         let run = self.track.applied();
         assert_eq!(run.is_none(), self.applied.is_empty());
+        assert_eq!(self.track.is_doubted, self.has_damaged());
         let Some((first, last)) = run.filter(|_| self.track.state() == State::Exact) else {
             return;
         };
@@ -237,6 +250,11 @@ impl World {
             assert_eq!(engine, self.engine, "that engine is gone");
         }
         assert!(self.track.held.is_empty() || self.track.replay != Replay::None);
+    }
+
+    fn has_damaged(&self) -> bool {
+        let mut applied = self.applied.iter();
+        applied.any(|(_, sequence)| self.damaged == Some(*sequence))
     }
 
     /// Everything arrives, replays lose nothing, and the engine says one thing more.
@@ -256,7 +274,11 @@ impl World {
             }
             self.act(Act::Wait { ms: 400 });
         }
-        assert_eq!(self.track.state(), State::Exact);
+        let state = match self.has_damaged() {
+            true => State::Degraded,
+            false => State::Exact,
+        };
+        assert_eq!(self.track.state(), state);
         let latest = (self.engine, self.published - 1);
         assert_eq!(self.applied.last(), Some(&latest));
     }
@@ -270,9 +292,11 @@ proptest! {
         has_replay: bool,
         kept in 1..30_u64,
         before in 0..20_u64,
+        damaged in proptest::option::of(0..20_u64),
         acts in vec(act(), 0..200),
     ) {
         let mut world = World::new(has_replay, kept);
+        world.damaged = damaged;
         for _ in 0..before {
             world.publish(false);
         }
@@ -430,6 +454,21 @@ fn a_replay_that_never_comes_is_done_without() {
     assert_eq!(told[asks..], [Apply(1, 4), Apply(1, 5)]);
     assert_eq!(track.state(), State::Exact);
     assert_eq!(track.deadline_ms(), None);
+}
+
+#[test]
+fn a_batch_that_is_not_understood_costs_its_epoch() {
+    let (mut track, _) = check(false, vec![CONNECTED, live(0), live(1)]);
+    track.doubt(0);
+    assert_eq!(track.state(), State::Degraded);
+    let mut step = |input| track.step(input, 0, &mut Vec::new());
+    step(live(2).1);
+    assert_eq!(track.state(), State::Degraded);
+    let mut step = |input| track.step(input, 0, &mut Vec::new());
+    step(live(4).1);
+    assert_eq!((track.state(), track.epoch()), (State::Exact, 1));
+    track.doubt(0);
+    assert_eq!(track.state(), State::Exact, "that epoch is over");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod names;
+mod random;
 mod rules;
 mod sure;
 mod twin;
