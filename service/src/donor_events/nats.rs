@@ -279,3 +279,71 @@ fn percent_decoded(text: &str) -> Option<String> {
     }
     String::from_utf8(decoded).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "S3CRET";
+
+    // Server, subject, and what goes along as token or user and password.
+    fn check(text: &str, server: &str, subject: &str, credentials: Option<&Credentials>) {
+        let source = NatsSource::parse(text).unwrap();
+        assert_eq!(source.to_string(), server, "{text}");
+        assert_eq!(source.subject, subject, "{text}");
+        assert!(source.credentials.as_ref() == credentials, "{text}");
+        let shown = format!("{source:?} {:?}", source.address);
+        assert!(!shown.contains(SECRET), "{shown}");
+    }
+
+    #[test]
+    fn a_source_is_a_server_a_subject_and_who_asks() {
+        let token = Credentials::Token(SECRET.into());
+        let user = |password: &str| Credentials::User("u".into(), password.into());
+        check("nats://host", "host:4222", SUBJECT, None);
+        check("tls://host:1/", "host:1", SUBJECT, None);
+        check("nats://[::1]:2", "::1:2", SUBJECT, None);
+        check("nats://host:3,subject=a.b", "host:3", "a.b", None);
+        check("nats://S3CRET@host", "host:4222", SUBJECT, Some(&token));
+        check(
+            "nats://u:S3CRET@host",
+            "host:4222",
+            SUBJECT,
+            Some(&user(SECRET)),
+        );
+        let spelled = "nats://u:%53%33CRET%2C%40@host,subject=*";
+        check(spelled, "host:4222", "*", Some(&user("S3CRET,@")));
+    }
+
+    #[test]
+    fn what_is_no_source_is_not_quoted() {
+        let long = format!("nats://{}", "S3CRET".repeat(200));
+        let cases = [
+            ("S3CRET", BadSource::Form),
+            ("ws://S3CRET", BadSource::Form),
+            ("nats://", BadSource::Form),
+            ("nats://S3CRET:99999", BadSource::Address),
+            ("nats://host/S3CRET", BadSource::Form),
+            ("nats://host?S3CRET", BadSource::Form),
+            ("nats://host,S3CRET=1", BadSource::Address),
+            ("nats://host,subject=", BadSource::Subject),
+            ("nats://host,subject=S3CRET..", BadSource::Subject),
+            ("nats://host,subject=S3CRET a", BadSource::Subject),
+            ("nats://%FFS3CRET@host", BadSource::Credentials),
+            ("nats://u:S3CRET%4@host", BadSource::Credentials),
+            (&long, BadSource::Long),
+        ];
+        for (text, expected) in cases {
+            let refused = NatsSource::parse(text).unwrap_err();
+            assert_eq!(refused, expected, "{text}");
+            assert!(!refused.to_string().contains(SECRET), "{refused}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let pauses: Vec<u128> = (0..9).map(|tries| pause(tries).as_millis()).collect();
+        assert_eq!(pauses, [100, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(pause(usize::MAX), LAST_PAUSE);
+    }
+}

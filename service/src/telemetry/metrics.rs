@@ -475,7 +475,7 @@ fn bound(family: &Family<Labels, Counter>, label: &'static str, value: &'static 
 }
 
 // In the order of `all`, one counter for each.
-fn count<T: PartialEq>(counters: &[Counter], all: &[T], value: T, by: u64) {
+fn count<T: PartialEq + Copy>(counters: &[Counter], all: &[T], value: T, by: u64) {
     for (counter, each) in counters.iter().zip(all) {
         if *each == value {
             counter.inc_by(by);
