@@ -151,3 +151,50 @@ fn detail(applied: &Applied) -> String {
     let unfindable = applied.unfindable;
     unfindable.map_or_else(String::new, |why| format!("no look-up finds it: {why}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::{donors::announced::Capacity, telemetry::metrics::Metrics};
+
+    fn intake() -> Intake {
+        let announced = Arc::new(Announced::new(None, Capacity::default()));
+        let metrics = Metrics::new(1).donor_events;
+        Intake::start(&Supervisor::new(), announced, metrics).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_bounded_by_bytes_and_by_number() {
+        for (bytes, most) in [
+            (1, 4096),
+            (16 << 10, 4096),
+            ((16 << 10) + 1, 2048),
+            (4 << 20, 16),
+        ] {
+            let intake = intake();
+            // Until the thread is let go on, everything waits.
+            let (release, released) = sync_channel::<()>(0);
+            let (started, has_started) = sync_channel(1);
+            let hold = move || {
+                started.send(()).unwrap();
+                let _dropped = released.recv();
+            };
+            intake.thread.submit(hold).unwrap();
+            has_started.recv().unwrap();
+            let event = Bytes::from(vec![b'x'; bytes]);
+            for number in 0..most {
+                assert_eq!(intake.try_take(event.clone()), Ok(()), "{bytes}: {number}");
+            }
+            assert_eq!(intake.try_take(event.clone()), Err(Overrun), "{bytes}");
+            drop(release);
+            // One that may wait is taken behind them.
+            let taken = intake.take(event).await.unwrap();
+            assert_eq!(taken.outcome, DonorEventOutcome::Refused);
+            intake.stop();
+            assert_eq!(intake.try_take(Bytes::new()), Err(Overrun));
+            assert_eq!(intake.take(Bytes::new()).await, Err(Overrun));
+        }
+    }
+}

@@ -89,7 +89,7 @@ impl NatsSource {
         let address: ServerAddr = url.parse().map_err(|_| BadSource::Address)?;
         let mut url = address.into_inner();
         let has_path = !matches!(url.path(), "" | "/");
-        if url.host_str().is_none_or(str::is_empty) || has_path || url.query().is_some() {
+        if !url.host_str().is_some_and(is_host) || has_path || url.query().is_some() {
             return Err(BadSource::Form);
         }
         let user = percent_decoded(url.username()).ok_or(BadSource::Credentials)?;
@@ -256,6 +256,12 @@ impl Drop for DownAtEnd {
     }
 }
 
+// A misspelt option would be a part of the host.
+fn is_host(host: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_good)
+}
+
 fn pause(tries: usize) -> Duration {
     let doublings = u32::try_from(tries.saturating_sub(1)).unwrap_or(u32::MAX);
     let factor = 2_u32.saturating_pow(doublings.min(16));
@@ -278,4 +284,72 @@ fn percent_decoded(text: &str) -> Option<String> {
         decoded.push(digit(bytes.next()?)? << 4 | digit(bytes.next()?)?);
     }
     String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "S3CRET";
+
+    // Server, subject, and what goes along as token or user and password.
+    fn check(text: &str, server: &str, subject: &str, credentials: Option<&Credentials>) {
+        let source = NatsSource::parse(text).unwrap();
+        assert_eq!(source.to_string(), server, "{text}");
+        assert_eq!(source.subject, subject, "{text}");
+        assert!(source.credentials.as_ref() == credentials, "{text}");
+        let shown = format!("{source:?} {:?}", source.address);
+        assert!(!shown.contains(SECRET), "{shown}");
+    }
+
+    #[test]
+    fn a_source_is_a_server_a_subject_and_who_asks() {
+        let token = Credentials::Token(SECRET.into());
+        let user = |password: &str| Credentials::User("u".into(), password.into());
+        check("nats://host", "host:4222", SUBJECT, None);
+        check("tls://host:1/", "host:1", SUBJECT, None);
+        check("nats://[::1]:2", "::1:2", SUBJECT, None);
+        check("nats://host:3,subject=a.b", "host:3", "a.b", None);
+        check("nats://S3CRET@host", "host:4222", SUBJECT, Some(&token));
+        check(
+            "nats://u:S3CRET@host",
+            "host:4222",
+            SUBJECT,
+            Some(&user(SECRET)),
+        );
+        let spelled = "nats://u:%53%33CRET%2C%40@host,subject=*";
+        check(spelled, "host:4222", "*", Some(&user("S3CRET,@")));
+    }
+
+    #[test]
+    fn what_is_no_source_is_not_quoted() {
+        let long = format!("nats://{}", "S3CRET".repeat(200));
+        let cases = [
+            ("S3CRET", BadSource::Form),
+            ("ws://S3CRET", BadSource::Form),
+            ("nats://", BadSource::Form),
+            ("nats://S3CRET:99999", BadSource::Address),
+            ("nats://host/S3CRET", BadSource::Form),
+            ("nats://host?S3CRET", BadSource::Form),
+            ("nats://host,S3CRET=1", BadSource::Form),
+            ("nats://host,subject=", BadSource::Subject),
+            ("nats://host,subject=S3CRET..", BadSource::Subject),
+            ("nats://host,subject=S3CRET a", BadSource::Subject),
+            ("nats://%FFS3CRET@host", BadSource::Credentials),
+            ("nats://u:S3CRET%4@host", BadSource::Credentials),
+            (&long, BadSource::Long),
+        ];
+        for (text, expected) in cases {
+            let refused = NatsSource::parse(text).unwrap_err();
+            assert_eq!(refused, expected, "{text}");
+            assert!(!refused.to_string().contains(SECRET), "{refused}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let pauses: Vec<u128> = (0..9).map(|tries| pause(tries).as_millis()).collect();
+        assert_eq!(pauses, [100, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(pause(usize::MAX), LAST_PAUSE);
+    }
 }

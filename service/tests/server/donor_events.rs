@@ -31,7 +31,7 @@ fn registered(event_id: u64, donor_id: &str, vectors: &[Vec<f32>]) -> Value {
     let segments: Vec<Value> = vectors.iter().enumerate().map(segment).collect();
     event(
         event_id,
-        json!({
+        &json!({
             "kind": "donor_registered",
             "donor_id": donor_id,
             "namespace": {
@@ -46,7 +46,7 @@ fn registered(event_id: u64, donor_id: &str, vectors: &[Vec<f32>]) -> Value {
     )
 }
 
-fn event(event_id: u64, data: Value) -> Value {
+fn event(event_id: u64, data: &Value) -> Value {
     json!({
         "schema_version": 1, "event_id": event_id, "worker_id": 7, "dp_rank": 0, "data": data,
     })
@@ -342,6 +342,9 @@ async fn whatever_part_of_the_namespace_differs_hides_a_donor() {
         .await;
 }
 
+/// What is published, and who is found afterwards.
+type Step<'a> = (Vec<(Value, Outcome)>, &'a [&'a str]);
+
 #[tokio::test]
 async fn what_may_be_gone_is_not_listed() {
     let Some(mut announcing) = Announcing::start() else {
@@ -351,16 +354,16 @@ async fn what_may_be_gone_is_not_listed() {
     let evicted = |event_id, donor_id: &str| {
         event(
             event_id,
-            json!({"kind": "donor_evicted", "donor_id": donor_id}),
+            &json!({"kind": "donor_evicted", "donor_id": donor_id}),
         )
     };
     let reset = |event_id, generation: u64| {
         let kind = "provider_generation_reset";
-        event(event_id, json!({"kind": kind, "generation": generation}))
+        event(event_id, &json!({"kind": kind, "generation": generation}))
     };
     let generation =
         |event, generation: u64| with(event, "/data/provider_generation", json!(generation));
-    let steps: [(Vec<(Value, Outcome)>, &[&str]); 9] = [
+    let steps: [Step<'_>; 9] = [
         (
             vec![
                 (donor(0, "a"), Outcome::Applied),
@@ -389,14 +392,14 @@ async fn what_may_be_gone_is_not_listed() {
             &["f", "of another rank"],
         ),
         (
-            vec![(event(2, json!({"kind": "donor_moved"})), Outcome::Refused)],
+            vec![(event(2, &json!({"kind": "donor_moved"})), Outcome::Refused)],
             &["of another rank"],
         ),
         (
             vec![(
                 event(
                     3,
-                    json!({"kind": "donors_purged", "scope": {
+                    &json!({"kind": "donors_purged", "scope": {
                         "kind": "worker", "worker_id": 7,
                     }}),
                 ),

@@ -136,230 +136,113 @@ fn refusal(event: &str) -> Refusal {
     decode(event.as_bytes()).unwrap_err()
 }
 
+/// A place in the plain registration, what stands there instead (nothing: it is taken out), and how
+/// the refusal begins.
+const WRONG: &str = r#"
+/schema_version | 2 | schema_version: must be 1
+/schema_version | | schema_version: is missing
+/event_id | -1 | event_id: must be a whole number below 2^64
+/event_id | 1.5 | event_id: must be a whole number below 2^64
+/event_id | | event_id: is missing
+/worker_id | [] | worker_id: must be a string, or a whole number below 2^64
+/worker_id | " " | worker_id: is blank
+/dp_rank | 4294967296 | dp_rank: must be a whole number below 2^32
+/data | "s3cret" | data: must be an object
+/data | ["donors_purged"] | data: must be an object
+/data | | data: is missing
+/data/kind | "s3cret" | data.kind: must be donor_registered,
+/data/donor_id | "" | data.donor_id: is blank
+/data/donor_id | 7 | data.donor_id: must be a string
+/data/token_count | "s3cret" | data.token_count: must be a whole number below 2^32
+/data/provider_generation | | data.provider_generation: is missing
+/data/namespace | | data.namespace: is missing
+/data/namespace/model | "\t" | data.namespace.model: is blank
+/data/namespace/model | | data.namespace.model: is missing
+/data/namespace/kv_layout | null | data.namespace.kv_layout: is missing
+/data/namespace/block_size | 0 | data.namespace.block_size: must be 1 to 4096
+/data/namespace/block_size | 4097 | data.namespace.block_size: must be 1 to 4096
+/data/namespace/lora | "" | data.namespace.lora: is blank
+/data/namespace/quant | 8 | data.namespace.quant: must be a string
+/data/namespace/extra | "s3cret" | data.namespace.extra: must be an object
+/data/location | | data.location: is missing
+/data/location/kind | "s3cret" | data.location.kind: must be worker or shared
+/data/location/kind | "shared" | data.location.backend: is missing
+/data/location/dp_rank | | data.location.dp_rank: is missing
+/data/segments | [] | data.segments: is missing
+/data/segments | [7] | data.segments: must be an object
+/data/segments | "s3cret" | data.segments: must be a list
+"#;
+
 #[test]
 fn what_is_wrong_is_named_and_nothing_is_quoted() {
-    let long = |length: usize| json!("s3cret".repeat(length.div_ceil(6)));
-    let many = |length: usize| json!(vec![7; length]);
-    let segment = json!({"segment_id": 0, "token_range": [0, 96]});
-    let segments = |count: usize| json!(vec![segment.clone(); count]);
-    let secret = || json!("s3cret");
-    let metadata = "/data/segments/0/provider_metadata";
-    let nan: Vec<u8> = [f32::NAN; 4]
-        .iter()
-        .flat_map(|it| it.to_le_bytes())
-        .collect();
-    let cases = [
-        (
-            "/schema_version",
-            Some(json!(2)),
-            "schema_version: must be 1",
-        ),
-        ("/schema_version", None, "schema_version: is missing"),
-        (
-            "/event_id",
-            Some(json!(-1)),
-            "event_id: must be a whole number",
-        ),
-        (
-            "/event_id",
-            Some(json!(1.5)),
-            "event_id: must be a whole number",
-        ),
-        ("/event_id", None, "event_id: is missing"),
-        (
-            "/worker_id",
-            Some(json!([])),
-            "worker_id: must be a string, or",
-        ),
-        ("/worker_id", Some(json!(" ")), "worker_id: is blank"),
-        (
-            "/worker_id",
-            Some(long(258)),
-            "worker_id: 258 bytes, at most 256",
-        ),
-        (
-            "/dp_rank",
-            Some(json!(1_u64 << 32)),
-            "dp_rank: must be a whole number below 2^32",
-        ),
-        ("/data", Some(secret()), "data: must be an object"),
-        (
-            "/data",
-            Some(json!(["donors_purged"])),
-            "data: must be an object",
-        ),
-        ("/data", None, "data: is missing"),
-        (
-            "/data/kind",
-            Some(secret()),
-            "data.kind: must be donor_registered,",
-        ),
-        ("/data/donor_id", Some(json!("")), "data.donor_id: is blank"),
-        (
-            "/data/donor_id",
-            Some(json!(7)),
-            "data.donor_id: must be a string",
-        ),
-        (
-            "/data/donor_id",
-            Some(long(258)),
-            "data.donor_id: 258 bytes, at most 256",
-        ),
-        (
-            "/data/token_count",
-            Some(secret()),
-            "data.token_count: must be a whole number",
-        ),
-        (
-            "/data/provider_generation",
-            None,
-            "data.provider_generation: is missing",
-        ),
-        ("/data/namespace", None, "data.namespace: is missing"),
-        (
-            "/data/namespace/model",
-            Some(json!("\t")),
-            "data.namespace.model: is blank",
-        ),
-        (
-            "/data/namespace/model",
-            None,
-            "data.namespace.model: is missing",
-        ),
-        (
-            "/data/namespace/tokenizer",
-            Some(long(516)),
-            "data.namespace.tokenizer: 516 bytes",
-        ),
-        (
-            "/data/namespace/kv_layout",
-            Some(json!(null)),
-            "data.namespace.kv_layout: is missing",
-        ),
-        (
-            "/data/namespace/block_size",
-            Some(json!(0)),
-            "data.namespace.block_size: must be 1 to",
-        ),
-        (
-            "/data/namespace/lora",
-            Some(json!("")),
-            "data.namespace.lora: is blank",
-        ),
-        (
-            "/data/namespace/quant",
-            Some(json!(8)),
-            "data.namespace.quant: must be a string",
-        ),
-        (
-            "/data/namespace/extra",
-            Some(secret()),
-            "data.namespace.extra: must be an object",
-        ),
-        ("/data/location", None, "data.location: is missing"),
-        (
-            "/data/location/kind",
-            Some(secret()),
-            "data.location.kind: must be worker or shared",
-        ),
-        (
-            "/data/location/tier",
-            Some(long(258)),
-            "data.location.tier: 258 bytes, at most 256",
-        ),
-        (
-            "/data/location/dp_rank",
-            None,
-            "data.location.dp_rank: is missing",
-        ),
-        (
-            "/data/segments",
-            Some(json!([])),
-            "data.segments: is missing",
-        ),
-        (
-            "/data/segments",
-            Some(segments(65)),
-            "data.segments: 65 elements, at most 64",
-        ),
-        (
-            "/data/segments",
-            Some(segments(2)),
-            "data.segments.segment_id: is given twice",
-        ),
-        (
-            "/data/segments",
-            Some(json!([7])),
-            "data.segments: must be an object",
-        ),
-        (
-            "/data/segments",
-            Some(secret()),
-            "data.segments: must be a list",
-        ),
-        (
-            metadata,
-            Some(many(16_385)),
-            "data.segments.provider_metadata: 16385 elements, at most",
-        ),
-        (
-            metadata,
-            Some(many(6)),
-            "data.segments.provider_metadata: must be a list of bytes",
-        ),
-        (
-            metadata,
-            Some(json!([1, 2, 3, 256])),
-            "data.segments.provider_metadata: must be a list",
-        ),
-        (
-            metadata,
-            Some(secret()),
-            "data.segments.provider_metadata: must be a list of bytes",
-        ),
-        (
-            metadata,
-            Some(json!(nan)),
-            "data.segments.provider_metadata: must be finite numbers",
-        ),
-    ];
-    for (path, value, expected) in cases {
-        // The pointer cannot go through a list's element when its parent is to be changed.
-        let event = if path == metadata {
-            let segment = json!([{
-                "segment_id": 0, "token_range": [0, 96], "provider_metadata": value.unwrap(),
-            }]);
-            with("/data/segments", Some(segment))
-        } else {
-            with(path, value)
+    for line in WRONG.trim().lines() {
+        let [path, value, expected] = line.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
         };
-        let refusal = refusal(&event);
-        assert!(
-            refusal.to_string().starts_with(expected),
-            "{refusal}, not {expected}"
-        );
-        assert!(!refusal.to_string().contains("s3cret"), "{refusal}");
-    }
-    for range in [json!([0, 97]), json!([5, 5]), json!([0]), json!("s3cret")] {
-        let segment = json!([{"segment_id": 0, "token_range": range}]);
-        let refusal = refusal(&with("/data/segments", Some(segment)));
-        assert!(
-            refusal
-                .to_string()
-                .starts_with("data.segments.token_range: must be"),
-            "{refusal}"
-        );
+        let value = value.trim();
+        let value = (!value.is_empty()).then(|| serde_json::from_str(value).unwrap());
+        check_refused(&with(path.trim(), value), expected.trim());
     }
     for text in ["", "7", "[1]", "{", "{\"data\":{},\"data\":{}}", "{} {}"] {
-        assert_eq!(
-            refusal(text).to_string(),
-            "event: must be a JSON object in UTF-8",
-            "{text}"
-        );
+        check_refused(text, "event: must be a JSON object in UTF-8");
+    }
+}
+
+fn check_refused(event: &str, expected: &str) {
+    let told = refusal(event).to_string();
+    assert!(told.starts_with(expected), "{told}, not {expected}");
+    assert!(!told.contains("s3cret"), "{told}");
+}
+
+#[test]
+fn what_is_too_long_is_named_with_its_limit() {
+    for (path, field, most) in [
+        ("/worker_id", "worker_id", 256),
+        ("/data/donor_id", "data.donor_id", 256),
+        ("/data/namespace/model", "data.namespace.model", 512),
+        ("/data/namespace/tokenizer", "data.namespace.tokenizer", 512),
+        ("/data/namespace/lora", "data.namespace.lora", 512),
+        ("/data/location/tier", "data.location.tier", 256),
+    ] {
+        let long = |length| with(path, Some(json!("s".repeat(length))));
+        assert!(decode(long(most).as_bytes()).is_ok(), "{path}");
+        let expected = format!("{field}: {} bytes, at most {most}", most + 1);
+        check_refused(&long(most + 1), &expected);
     }
     let large = vec![b' '; EVENT_BYTES_MAX + 1];
     let refusal = decode(&large).unwrap_err();
     assert_eq!(refusal.to_string(), "event: 4194305 bytes, at most 4194304");
+}
+
+#[test]
+fn segments_are_a_few_within_the_donor_and_their_vectors_finite() {
+    let check = |segments: Value, expected: &str| {
+        check_refused(&with("/data/segments", Some(segments)), expected);
+    };
+    let segment = |id: usize| json!({"segment_id": id, "token_range": [0, 96]});
+    let many = |count: usize| json!((0..count).map(segment).collect::<Vec<_>>());
+    assert!(decode(with("/data/segments", Some(many(64))).as_bytes()).is_ok());
+    check(many(65), "data.segments: 65 elements, at most 64");
+    check(
+        json!([segment(3), segment(3)]),
+        "data.segments.segment_id: is given twice",
+    );
+    for range in [json!([0, 97]), json!([5, 5]), json!([0]), json!("s3cret")] {
+        let segments = json!([{"segment_id": 0, "token_range": range}]);
+        check(segments, "data.segments.token_range: must be ");
+    }
+    let metadata = |value: Value| json!([{"segment_id": 0, "token_range": [0, 96], "provider_metadata": value}]);
+    let field = "data.segments.provider_metadata";
+    let long = format!("{field}: 16385 elements, at most 16384");
+    check(metadata(json!(vec![7; 16_385])), &long);
+    let not_bytes = format!("{field}: must be a list of bytes, four to a number");
+    for value in [json!([1, 2, 3]), json!([1, 2, 3, 256]), json!("s3cret")] {
+        check(metadata(value), &not_bytes);
+    }
+    let not_finite = format!("{field}: must be finite numbers");
+    for number in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        check(metadata(json!(number.to_le_bytes())), &not_finite);
+    }
 }
 
 #[test]

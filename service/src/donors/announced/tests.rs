@@ -259,12 +259,15 @@ fn an_event_that_is_not_understood_is_no_gap_and_takes_its_share() {
 /// One donor as it is seen: its emitter, its id, and its segments.
 type Seen = BTreeSet<(OwnerKey, String, Vec<u32>)>;
 
+/// The generation, and what was applied in it.
+type Run = (u64, Vec<(usize, Event)>);
+
 /// Everything that was heard and applied, walked through anew whenever it is asked.
 #[derive(Default)]
 struct Twin {
     heard: usize,
     /// By emitter: what was applied since its generation began, with its place among all.
-    runs: BTreeMap<OwnerKey, (u64, Vec<(usize, Event)>)>,
+    runs: BTreeMap<OwnerKey, Run>,
     purges: Vec<(usize, Scope)>,
 }
 
