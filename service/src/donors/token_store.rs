@@ -219,7 +219,10 @@ impl TokenStore {
 
     /// The chunk that gives back most; none where emptying one would give back little.
     fn emptiest(&self) -> Option<(u32, u32)> {
-        let gap = |chunk: &Chunk| chunk.bytes.capacity() - chunk.living_bytes;
+        let gap = |chunk: &Chunk| {
+            let needed = chunk.living_bytes + PADDING_BYTES;
+            chunk.bytes.capacity().saturating_sub(needed)
+        };
         let chunks = (0..).zip(&self.chunks);
         let others = chunks.filter(|&(at, _)| self.newest != Some(at));
         let (at, chunk) = others.max_by_key(|(_, chunk)| gap(chunk))?;
