@@ -32,8 +32,8 @@ mod generated {
     tonic::include_proto!("kvatlas.loadtest");
 }
 
-pub use generated::{Empty, Payload};
 use generated::echo_server::{Echo, EchoServer};
+pub use generated::{Empty, Payload};
 
 /// Serves the echo on a free port until the process ends; says where on standard output.
 ///

@@ -61,9 +61,7 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
                 tell(args.json, &report, report.table())
             }
         },
-        Command::EventsChild(args) => {
-            tell(true, &events::ours::measure(&args)?, String::new())
-        }
+        Command::EventsChild(args) => tell(true, &events::ours::measure(&args)?, String::new()),
         Command::EngineChild(args) => events::engine::serve(&args),
         Command::EchoChild => {
             end_with_parent()?;

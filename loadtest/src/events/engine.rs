@@ -96,7 +96,8 @@ fn messages(schedule: Schedule, held: Option<usize>) -> Vec<(usize, Vec<u8>)> {
         sent[engine].push(part);
         let gone = held.and_then(|held| sequence.checked_sub(held / CHUNK_BLOCKS));
         // Within a prompt the last part goes first.
-        let gone = gone.map(|at| at - at % PROMPT_BATCHES + PROMPT_BATCHES - 1 - at % PROMPT_BATCHES);
+        let gone =
+            gone.map(|at| at - at % PROMPT_BATCHES + PROMPT_BATCHES - 1 - at % PROMPT_BATCHES);
         let gone = gone.and_then(|at| sent[engine].get(at)).copied();
         (engine, frames(sequence as u64, &payload(world, part, gone)))
     };
@@ -106,7 +107,9 @@ fn messages(schedule: Schedule, held: Option<usize>) -> Vec<(usize, Vec<u8>)> {
 fn payload(world: World, part: Part, gone: Option<Part>) -> Vec<u8> {
     let blocks = world.blocks(part.prompt);
     let first = part.number * CHUNK_BLOCKS;
-    let parent = first.checked_sub(1).map(|last| EngineHash(blocks[last].engine));
+    let parent = first
+        .checked_sub(1)
+        .map(|last| EngineHash(blocks[last].engine));
     let mut events = vec![stored(parent, &blocks[first..first + CHUNK_BLOCKS])];
     if let Some(gone) = gone {
         let blocks = world.blocks(gone.prompt);
@@ -176,7 +179,10 @@ mod tests {
         let capacity = 8 * CHUNK_BLOCKS;
         let (mut held, mut parents) = (HashSet::new(), Vec::new());
         for (number, (engine, message)) in messages(schedule, Some(capacity)).iter().enumerate() {
-            assert_eq!((*engine, &message[4..12]), (0, &(number as u64).to_be_bytes()[..]));
+            assert_eq!(
+                (*engine, &message[4..12]),
+                (0, &(number as u64).to_be_bytes()[..])
+            );
             let batch = decode(&message[21..]).unwrap();
             assert_eq!(batch.rejected, Rejected::default());
             for event in &batch.events {

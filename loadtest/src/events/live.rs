@@ -101,7 +101,9 @@ impl Engines {
         let mut last = BTreeMap::new();
         for part in self.schedule.parts().take(self.sent) {
             let engine = self.schedule.world.worker(part.prompt);
-            let next = last.get(self.names[engine].as_str()).map_or(0, |last| last + 1);
+            let next = last
+                .get(self.names[engine].as_str())
+                .map_or(0, |last| last + 1);
             last.insert(self.names[engine].as_str(), next);
         }
         self.wait(channel, |source| {
@@ -141,7 +143,8 @@ impl Engines {
         let mut admin = AdminClient::new(channel.clone());
         loop {
             let listed = admin.list_event_sources(ListEventSourcesRequest {}).await;
-            let listed = listed.map_err(|status| LoadtestError::call("ListEventSources", status))?;
+            let listed =
+                listed.map_err(|status| LoadtestError::call("ListEventSources", status))?;
             let sources = listed.into_inner().sources;
             let ours = sources
                 .iter()
@@ -171,7 +174,9 @@ pub(super) async fn visible(
     let world = World::of(batches * CHUNK_BLOCKS, 1);
     let schedule = Schedule { world, round };
     let mut engine = Engines::start(channel, name, schedule, held).await?;
-    engine.send(channel, fill.next_multiple_of(PROMPT_BATCHES)).await?;
+    engine
+        .send(channel, fill.next_multiple_of(PROMPT_BATCHES))
+        .await?;
     let mut rates = Vec::with_capacity(args.turns);
     for _ in 0..args.turns {
         rates.push(engine.send(channel, turn).await?);
@@ -202,10 +207,15 @@ pub(super) fn check(found: &Found, wanted: Option<&str>) -> Result<(), String> {
     let owner = best.owner.unwrap_or_default();
     let blocks = usize::try_from(best.device_blocks).unwrap_or(usize::MAX);
     if blocks != PROMPT_BLOCKS {
-        return Err(format!("FindWorkers: {blocks} blocks of {PROMPT_BLOCKS} are found"));
+        return Err(format!(
+            "FindWorkers: {blocks} blocks of {PROMPT_BLOCKS} are found"
+        ));
     }
     if wanted.is_some_and(|wanted| wanted != owner.worker_id) {
-        return Err(format!("FindWorkers: {wanted:?} holds it, not {}", owner.worker_id));
+        return Err(format!(
+            "FindWorkers: {wanted:?} holds it, not {}",
+            owner.worker_id
+        ));
     }
     Ok(())
 }

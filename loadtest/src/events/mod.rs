@@ -25,7 +25,6 @@ use self::{
     peers::{NAMES, Peers},
     subject::{CHUNK_BLOCKS, Figures, world::World},
 };
-pub use report::EventsReport;
 use crate::{
     args::{CommonArgs, EventsArgs},
     child::{ServerProcess, answer, this_program},
@@ -34,6 +33,7 @@ use crate::{
     server::Server,
     wire::connect,
 };
+pub use report::EventsReport;
 
 /// Of each kind of prompts, so that none are the same.
 const FLEET_ROUND: usize = 0;

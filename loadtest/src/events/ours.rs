@@ -246,7 +246,10 @@ impl Finds for OurView {
 /// Such blocks as an engine tells of them.
 pub(super) fn stored(parent: Option<EngineHash>, blocks: &[Block]) -> Event<'static> {
     Event::Stored(Stored {
-        hashes: blocks.iter().map(|block| EngineHash(block.engine)).collect(),
+        hashes: blocks
+            .iter()
+            .map(|block| EngineHash(block.engine))
+            .collect(),
         parent,
         tokens: blocks.iter().flat_map(|of| tokens(of.content)).collect(),
         bigram_end: None,
@@ -270,7 +273,10 @@ pub(super) fn tokens(content: u64) -> impl Iterator<Item = u32> {
 
 pub(super) fn removed(blocks: &[Block]) -> Event<'static> {
     Event::Removed(Removed {
-        hashes: blocks.iter().map(|block| EngineHash(block.engine)).collect(),
+        hashes: blocks
+            .iter()
+            .map(|block| EngineHash(block.engine))
+            .collect(),
         medium: Medium::Device,
         group: Some(0),
     })

@@ -77,8 +77,16 @@ impl EventsReport {
     #[must_use]
     pub fn table(&self) -> String {
         let mut table = Table::new(&[
-            "index", "stores/s", "in churn", "removes/s", "128-block/s", "p50 us", "p99 us",
-            "beside a writer", "bytes", "in churn",
+            "index",
+            "stores/s",
+            "in churn",
+            "removes/s",
+            "128-block/s",
+            "p50 us",
+            "p99 us",
+            "beside a writer",
+            "bytes",
+            "in churn",
         ]);
         let us = |value: Option<f64>| value.map_or("-".to_owned(), |us| format!("{us:.2}"));
         for (name, of) in &self.indexes {
