@@ -41,12 +41,22 @@ pub(crate) struct Style {
     pub(crate) damage: u64,
 }
 
+/// How much of a batch can be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Damage {
+    #[default]
+    None,
+    /// An event that says nothing: who takes it for a damaged one is right as well.
+    Odd,
+    /// An event that said something, or all of it.
+    Lossy,
+}
+
 /// What is true once a batch is out.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) caches: Rc<BTreeMap<u32, Cache>>,
-    /// The batch cannot be read as a whole.
-    pub(crate) is_damaged: bool,
+    pub(crate) damage: Damage,
     /// An event so far meant less than it said.
     pub(crate) is_vague: bool,
 }
@@ -68,7 +78,7 @@ pub(crate) struct Process {
 struct Draft {
     /// Clears stand between them.
     segments: Vec<Vec<Vec<u8>>>,
-    is_damaged: bool,
+    damage: Damage,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +136,7 @@ impl Process {
         let mut cache = self.caches.remove(&rank).unwrap();
         let mut draft = Draft {
             segments: vec![Vec::new()],
-            is_damaged: false,
+            damage: Damage::None,
         };
         for _ in 0..random.between(1, 3) {
             self.act((&mut cache, &mut draft), random, prompt);
@@ -141,7 +151,7 @@ impl Process {
         }
         self.moments.push(Moment {
             caches: Rc::new(self.caches.clone()),
-            is_damaged: draft.is_damaged,
+            damage: draft.damage,
             is_vague: self.is_vague,
         });
         frame
@@ -181,10 +191,10 @@ impl Process {
                 // What it did is lost on whoever reads.
                 let mut lost = Draft {
                     segments: vec![Vec::new()],
-                    is_damaged: false,
+                    damage: Damage::None,
                 };
                 self.remove((cache, &mut lost), 2, random);
-                draft.is_damaged = true;
+                draft.damage = Damage::Lossy;
                 let forms: [&[u8]; 3] = [
                     b"\x92\xacBlockRemoved\xa1x",
                     b"\x82\xa4type\xabBlockStored\xacblock_hashes\xc0",
@@ -207,7 +217,12 @@ impl Process {
         while from < prompt.depth() {
             let to = (from + random.between(1, CHUNK_MAX)).min(prompt.depth());
             for number in 0..self.style.layout.groups().len() {
-                self.store((cache, draft), (device(number), from..to, true), prompt, random);
+                self.store(
+                    (cache, draft),
+                    (device(number), from..to, true),
+                    prompt,
+                    random,
+                );
             }
             from = to;
         }
@@ -228,7 +243,12 @@ impl Process {
         let from = random.below(hit);
         let groups = self.style.layout.groups();
         for number in (0..groups.len()).filter(|&number| !groups[number].is_state) {
-            self.store((cache, draft), (device(number), from..hit, has_copy), prompt, random);
+            self.store(
+                (cache, draft),
+                (device(number), from..hit, has_copy),
+                prompt,
+                random,
+            );
         }
     }
 
@@ -297,7 +317,12 @@ impl Process {
     }
 
     /// Copies of some blocks of one lane go.
-    fn remove(&mut self, (cache, draft): (&mut Cache, &mut Draft), most: usize, random: &mut Random) {
+    fn remove(
+        &mut self,
+        (cache, draft): (&mut Cache, &mut Draft),
+        most: usize,
+        random: &mut Random,
+    ) {
         let groups = self.style.layout.groups();
         let medium = match random.percent(15) {
             true => Medium::Host,
@@ -321,7 +346,9 @@ impl Process {
         if hashes.is_empty() {
             return;
         }
-        let named = groups[lane.1].number.filter(|_| self.style.removals_name_group);
+        let named = groups[lane.1]
+            .number
+            .filter(|_| self.style.removals_name_group);
         self.is_vague |= named.is_none() && groups.len() > 1;
         let event = Event::Removed(Removed {
             hashes,
@@ -368,7 +395,10 @@ impl Process {
         let known = random.pick(&cache.copies(device(0))).cloned();
         let (hash, group) = match known.filter(|_| random.percent(60)) {
             Some(last) => (self.name(&last), Some(UNKNOWN_GROUP)),
-            None => (EngineHash(random.word()), random.pick(groups).unwrap().number),
+            None => (
+                EngineHash(random.word()),
+                random.pick(groups).unwrap().number,
+            ),
         };
         self.is_vague |= groups.iter().any(|group| group.number.is_none());
         let event = Event::Removed(Removed {
@@ -394,6 +424,7 @@ impl Process {
             }
             stored.extra = Vec::new();
         }
+        draft.damage = draft.damage.max(Damage::Odd);
         draft.push(self.encode(&event, random));
     }
 
@@ -432,7 +463,7 @@ impl Process {
             true => u8::try_from(rank).unwrap(),
             false => 0xc0,
         });
-        if draft.is_damaged && random.percent(20) {
+        if draft.damage == Damage::Lossy && random.percent(20) {
             payload.pop();
         }
         payload.into()

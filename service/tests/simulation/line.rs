@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::{
     content::Prefix,
-    engine::{Moment, Process, Style},
+    engine::{Damage, Moment, Process, Style},
     random::Random,
     service::Service,
 };
@@ -150,14 +150,14 @@ impl Line {
         self.connection.as_ref()?.heard
     }
 
-    /// Whether any of these batches cannot be read as a whole.
-    pub(crate) fn is_damaged(&self, first: u64, last: u64) -> bool {
+    /// The worst of these batches.
+    pub(crate) fn damage(&self, first: u64, last: u64) -> Damage {
         let Some(connection) = &self.connection else {
-            return false;
+            return Damage::None;
         };
         let moments = &self.processes[connection.process].moments;
-        let mut numbers = first..=last;
-        numbers.any(|number| moments[usize::try_from(number).unwrap()].is_damaged)
+        let damage = |number| moments[usize::try_from(number).unwrap()].damage;
+        (first..=last).map(damage).max().unwrap_or_default()
     }
 
     /// The service begins to follow it.
@@ -238,8 +238,8 @@ impl Line {
         let process = connection.expect("exact without a connection").process;
         let Process { moments, style, .. } = &self.processes[process];
         let applied = progress.applied;
-        let is_damaged = applied.is_some_and(|(first, last)| self.is_damaged(first, last));
-        assert!(!is_damaged, "exact after a damaged batch");
+        let damage = applied.map(|(first, last)| self.damage(first, last));
+        assert!(damage != Some(Damage::Lossy), "exact after a damaged batch");
         Some(Exact {
             process,
             style,
@@ -464,7 +464,9 @@ fn push(
         }
         Input::Tick => {
             let wanted = stream.as_mut()?.tick(now_ms);
-            return wanted.first().and_then(|(_, standing)| standing.replay_from);
+            return wanted
+                .first()
+                .and_then(|(_, standing)| standing.replay_from);
         }
         // A sidecar that cannot says nothing.
         Input::Failed { .. } => return None,

@@ -30,11 +30,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use crate::{
-        service,
-        tally::Tally,
-        world::World,
-    };
+    use crate::{service, tally::Tally, world::World};
 
     const SEEDS: u64 = 20;
     const STEPS: u64 = 400;

@@ -49,8 +49,21 @@ impl Tally {
             HostValid, LiveDonor, Removal, Replay, Restart, Whole,
         };
         let kinds = [
-            Exact, Whole, LiveDonor, DeviceLease, HostLease, DeviceValid, DeviceOver, HostValid,
-            HostOver, Restart, Removal, Epoch, Replay, Gap, Damage,
+            Exact,
+            Whole,
+            LiveDonor,
+            DeviceLease,
+            HostLease,
+            DeviceValid,
+            DeviceOver,
+            HostValid,
+            HostOver,
+            Restart,
+            Removal,
+            Epoch,
+            Replay,
+            Gap,
+            Damage,
         ];
         kinds.into_iter().map(|met| (met, self.0[met as usize]))
     }

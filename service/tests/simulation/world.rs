@@ -151,8 +151,12 @@ impl<'a> World<'a> {
             registrations: 0,
             tally: Tally::default(),
         };
-        let ranks: [(&str, u32, &[u32]); 4] =
-            [("a", 0, &[0]), ("b", 0, &[0, 1]), ("c", 0, &[0]), ("c", 1, &[1])];
+        let ranks: [(&str, u32, &[u32]); 4] = [
+            ("a", 0, &[0]),
+            ("b", 0, &[0, 1]),
+            ("c", 0, &[0]),
+            ("c", 1, &[1]),
+        ];
         for (worker, rank, ranks) in ranks {
             let line = world.line((worker, rank), ranks);
             world.lines.push(line);
@@ -207,7 +211,7 @@ impl<'a> World<'a> {
             Step::Add => self.add(at),
             Step::Remove => self.remove(at),
             Step::Register => self.register(at),
-            Step::Unregister => self.unregister(at),
+            Step::Unregister => self.unregister(),
             Step::LookUp => self.look_up(),
             Step::Announce => self.announce(at, 0),
             Step::Begin => self.announce(at, 1),
@@ -285,9 +289,8 @@ impl<'a> World<'a> {
         }
         self.tally.met(Met::Removal);
         for rank in self.lines[at].remove(self.service) {
-            let gone = self.take_donors(|it| {
-                (it.line, it.rank, it.medium) == (at, rank, Medium::Device)
-            });
+            let gone =
+                self.take_donors(|it| (it.line, it.rank, it.medium) == (at, rank, Medium::Device));
             let key = self.lines[at].key(rank);
             assert_eq!(self.service.remove(Removal::OnDevice(key)), gone);
         }
@@ -303,7 +306,8 @@ impl<'a> World<'a> {
                 self.tally.many(Met::Epoch, progress.epoch);
                 self.tally.many(Met::Replay, met.replays);
                 self.tally.many(Met::Gap, met.gaps);
-                self.tally.many(Met::Damage, met.malformed_events + met.decode_errors);
+                self.tally
+                    .many(Met::Damage, met.malformed_events + met.decode_errors);
             }
         }
     }
@@ -372,7 +376,13 @@ impl<'a> World<'a> {
         assert!(generation >= known.generation);
         if generation > known.generation {
             let until_ms = 0;
-            self.owners.insert(owner, Life { generation, until_ms });
+            self.owners.insert(
+                owner,
+                Life {
+                    generation,
+                    until_ms,
+                },
+            );
         }
         match registered.admission {
             Admission::Added | Admission::Replaced => {}
@@ -399,7 +409,7 @@ impl<'a> World<'a> {
         self.donors.insert(key, registered);
     }
 
-    fn unregister(&mut self, at: usize) {
+    fn unregister(&mut self) {
         let keys: Vec<_> = self.donors.keys().copied().collect();
         let Some(&(root, number)) = self.random.pick(&keys) else {
             return;
@@ -410,7 +420,7 @@ impl<'a> World<'a> {
             assert_eq!(self.service.remove(Removal::Ids(name, ids)), 1);
             self.donors.remove(&(root, number));
         } else {
-            let rank = self.donors[&(root, number)].rank;
+            let Registered { line: at, rank, .. } = self.donors[&(root, number)];
             let gone = self.take_donors(|it| (it.line, it.rank) == (at, rank));
             let key = self.lines[at].key(rank);
             assert_eq!(self.service.remove(Removal::Owner(key)), gone);
@@ -428,9 +438,8 @@ impl<'a> World<'a> {
                 generation,
                 until_ms,
             } = *life;
-            let gone = self.take_donors(|it| {
-                (it.line, it.rank) == (at, rank) && it.generation < generation
-            });
+            let gone = self
+                .take_donors(|it| (it.line, it.rank) == (at, rank) && it.generation < generation);
             let dropped = self.service.announce(&key, generation, until_ms);
             assert_eq!(dropped, Ok(gone));
         }
