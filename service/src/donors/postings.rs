@@ -557,8 +557,8 @@ mod tests {
         ) {
             fingerprints.sort_unstable();
             let cells = fingerprints.into_iter().map(|fingerprint| pack(fingerprint, 7));
-            let mut shard = Shard::default();
-            shard.cells = cells.chain(std::iter::repeat_n(0, empty)).collect();
+            let cells = cells.chain(std::iter::repeat_n(0, empty)).collect();
+            let shard = Shard { cells, ..Shard::default() };
             let plain = |holds: &dyn Fn(Cell) -> bool| {
                 shard.cells.iter().take_while(|&&cell| holds(cell)).count()
             };

@@ -285,9 +285,9 @@ mod tests {
     use super::*;
 
     fn tokens(seed: u32, length: usize) -> Vec<u32> {
-        (0..length)
-            .map(|i| seed.wrapping_mul(2_654_435_761).rotate_left(i as u32) % 151_936)
-            .collect()
+        let from = seed.wrapping_mul(2_654_435_761);
+        let tokens = (0..).map(|i: u32| from.rotate_left(i) % 151_936);
+        tokens.take(length).collect()
     }
 
     fn check(store: &TokenStore, model: &BTreeMap<u32, Vec<u32>>) {
