@@ -111,7 +111,7 @@ mod tidy {
             ("leases/", &[]),
             ("routing/", &["crate::store"]),
             ("donors/", &["crate::store", "crate::leases"]),
-            ("donor_events/", &["crate::donors"]),
+            ("donor_events/", &["crate::donors", "crate::telemetry::metrics"]),
             (
                 "telemetry/",
                 &["crate::config", "crate::donors::vocabulary"],
