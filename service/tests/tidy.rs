@@ -113,7 +113,10 @@ mod tidy {
             ("leases/", &[]),
             ("routing/", &["crate::store"]),
             ("donors/", &["crate::store", "crate::leases"]),
-            ("donor_events/", &["crate::donors"]),
+            (
+                "donor_events/",
+                &["crate::donors", "crate::telemetry::metrics"],
+            ),
             (
                 "telemetry/",
                 &["crate::config", "crate::donors::vocabulary"],

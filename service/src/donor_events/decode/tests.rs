@@ -231,7 +231,11 @@ fn segments_are_a_few_within_the_donor_and_their_vectors_finite() {
         let segments = json!([{"segment_id": 0, "token_range": range}]);
         check(segments, "data.segments.token_range: must be ");
     }
-    let metadata = |value: Value| json!([{"segment_id": 0, "token_range": [0, 96], "provider_metadata": value}]);
+    let metadata = |value: Value| {
+        let mut segment = segment(0);
+        segment["provider_metadata"] = value;
+        json!([segment])
+    };
     let field = "data.segments.provider_metadata";
     let long = format!("{field}: 16385 elements, at most 16384");
     check(metadata(json!(vec![7; 16_385])), &long);
@@ -412,7 +416,8 @@ proptest! {
 
     #[test]
     fn no_damage_makes_it_panic(
-        which in 0..ALL.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+        which in 0..ALL.len(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        cut in any::<bool>(),
     ) {
         let mut bytes = ALL[which].as_bytes().to_vec();
         let at = at.index(bytes.len());
