@@ -13,6 +13,7 @@ use super::{
 use crate::{
     donors::{
         announced::{Announced, Applied},
+        owners::OwnerKey,
         vocabulary::DonorEventOutcome,
     },
     supervise::{Supervisor, Workers},
@@ -86,6 +87,12 @@ impl Intake {
         self.submit(event, room, |_| {})
     }
 
+    /// Forgets what a worker announced, whatever may still wait.
+    pub fn forget_worker(&self, worker: &OwnerKey) {
+        let applied = self.announced.forget_worker(worker);
+        record(&self.announced, &self.metrics, &applied);
+    }
+
     /// Lets what waits be applied, then ends the thread.
     pub fn stop(&self) {
         self.room.close();
@@ -127,6 +134,14 @@ fn apply(announced: &Announced, metrics: &DonorEvents, event: &[u8]) -> Taken {
         }
     };
     metrics.count(applied.outcome);
+    record(announced, metrics, &applied);
+    Taken {
+        outcome: applied.outcome,
+        detail,
+    }
+}
+
+fn record(announced: &Announced, metrics: &DonorEvents, applied: &Applied) {
     if let Some(why) = applied.unfindable {
         metrics.count_unfindable(why);
     }
@@ -138,10 +153,6 @@ fn apply(announced: &Announced, metrics: &DonorEvents, event: &[u8]) -> Taken {
     metrics.donors.set(number(counts.donors));
     metrics.streams.set(number(counts.streams));
     metrics.bytes.set(number(counts.bytes));
-    Taken {
-        outcome: applied.outcome,
-        detail,
-    }
 }
 
 fn detail(applied: &Applied) -> String {

@@ -94,7 +94,7 @@ pub(super) fn whole(
     }
 }
 
-/// Removes the donors in a worker's device memory.
+/// Removes the donors in a worker's device memory, and those that were announced of it.
 pub(crate) async fn remove_device_donors(
     core: &Core,
     worker_id: &str,
@@ -107,6 +107,7 @@ pub(crate) async fn remove_device_donors(
             worker_id,
             data_parallel_rank,
         };
+        core.donor_events.forget_worker(&owner);
         let gone = core.writes.remove(Removal::OnDevice(owner)).await;
         removed += gone.map_err(|refusal| super::status::write(&refusal))?;
     }
