@@ -6,6 +6,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["echo.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .build_client(false)
+        // As the service's own.
+        .bytes(".kvatlas.loadtest")
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kvatlas_proto::v1::{
-    admin_client::AdminClient, donors_client::DonorsClient, leases_client::LeasesClient,
-    routing_client::RoutingClient,
+    admin_client::AdminClient, donors_client::DonorsClient, events_client::EventsClient,
+    leases_client::LeasesClient, routing_client::RoutingClient,
 };
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, transport::Channel};
@@ -78,6 +78,10 @@ impl Client {
 
     pub(crate) fn leases(&self) -> LeasesClient<Channel> {
         LeasesClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn events(&self) -> EventsClient<Channel> {
+        EventsClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     pub(crate) fn admin(&self) -> AdminClient<Channel> {

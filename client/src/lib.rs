@@ -36,6 +36,7 @@ mod client;
 mod donors;
 mod encoders;
 mod error;
+mod events;
 mod leases;
 mod lookup;
 mod manifest;
@@ -51,6 +52,7 @@ pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, Deadlines};
 pub use donors::{DonorRecord, RemoveDonors};
 pub use error::ClientError;
+pub use events::FindWorkers;
 pub use kvatlas_proto::v1;
 pub use leases::{Lease, Renewal};
 pub use lookup::{

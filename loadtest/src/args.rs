@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use kvatlas::config::ServeArgs;
 
 use crate::{
+    events::ours::Which,
     prior::PriorShape,
     score::{Algorithm, Model},
 };
@@ -34,6 +35,14 @@ pub enum Command {
     ScoreTokens(ScoreTokensArgs),
     /// Which selection keeps the block that answers, on synthetic keys.
     KillTest(KillTestArgs),
+    /// Engines' events: decoder, view, index, feed and FindWorkers, beside others' indexes.
+    Events(EventsArgs),
+    /// One index of events.
+    #[command(hide = true)]
+    EventsChild(EventsChildArgs),
+    /// Publishers of events.
+    #[command(hide = true)]
+    EngineChild(EngineChildArgs),
     /// The empty call's server.
     #[command(hide = true)]
     EchoChild,
@@ -314,6 +323,144 @@ pub struct KillTestArgs {
     pub json: bool,
 }
 
+#[derive(Debug, Clone, Args)]
+pub struct EventsArgs {
+    /// Blocks of 16 tokens that the workers hold between them.
+    #[arg(
+        long,
+        default_value_t = 1_000_000,
+        value_parser = bounded(2048, 10_000_000),
+        value_name = "N"
+    )]
+    pub blocks: usize,
+
+    #[arg(long, default_value_t = 100, value_parser = bounded(1, 1000), value_name = "N")]
+    pub workers: usize,
+
+    /// Look-ups of each kind, in each index.
+    #[arg(
+        long,
+        default_value_t = 20_000,
+        value_parser = bounded(10, 10_000_000),
+        value_name = "N"
+    )]
+    pub look_ups: usize,
+
+    /// Rounds in which the indexes take turns.
+    #[arg(long, default_value_t = 3, value_parser = bounded(1, 100), value_name = "N")]
+    pub rounds: usize,
+
+    /// Also measures other indexes (dynamo-kv-router 1.6.1, kv-index 2.0.0), by the program in this
+    /// folder, which cargo compiles first.
+    #[arg(
+        long,
+        num_args = 0..=1,
+        default_missing_value = concat!(env!("CARGO_MANIFEST_DIR"), "/compare/events"),
+        value_name = "DIR"
+    )]
+    pub peers: Option<PathBuf>,
+
+    /// Batches of a turn from an engine's socket until they are seen.
+    #[arg(long, default_value_t = 4000, value_parser = bounded(4, 20_000), value_name = "N")]
+    pub turn_batches: usize,
+
+    /// Such turns, growing and at capacity.
+    #[arg(long, default_value_t = 5, value_parser = bounded(1, 20), value_name = "N")]
+    pub turns: usize,
+
+    /// Blocks that the engine at capacity holds.
+    #[arg(
+        long,
+        default_value_t = 102_400,
+        value_parser = bounded(1024, 1_000_000),
+        value_name = "N"
+    )]
+    pub churn_blocks: usize,
+
+    /// Rounds in which FindWorkers and the echoes take turns.
+    #[arg(long, default_value_t = 15, value_parser = bounded(1, 1000), value_name = "N")]
+    pub rpc_rounds: usize,
+
+    /// Length of such a turn.
+    #[arg(long, default_value_t = 300, value_parser = bounded(10, 600_000), value_name = "MS")]
+    pub turn_ms: usize,
+
+    #[command(flatten)]
+    pub trace: TraceArgs,
+
+    /// One JSON object on standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
+
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// Flags for the server that is started, such as --workers 2.
+    #[arg(last = true, value_name = "SERVER FLAGS")]
+    pub server: Vec<OsString>,
+}
+
+/// A replay of requests in place of the rest.
+#[derive(Debug, Clone, Args)]
+pub struct TraceArgs {
+    /// Replays a trace of requests instead, in Mooncake's format: FAST25-release/traces/
+    /// conversation_trace.jsonl of github.com/kvcache-ai/Mooncake.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    #[arg(long, default_value_t = 8, value_parser = bounded(1, 1000), value_name = "N")]
+    pub trace_workers: usize,
+
+    /// Blocks of 512 tokens that each of them holds.
+    #[arg(
+        long,
+        default_value_t = 20_000,
+        value_parser = bounded(1, 10_000_000),
+        value_name = "N"
+    )]
+    pub trace_worker_blocks: usize,
+
+    /// How many times as fast the requests come.
+    #[arg(long, default_value_t = 1.0, value_parser = parse_speed, value_name = "TIMES")]
+    pub trace_speed: f64,
+
+    /// Replays of FindWorkers, which differ in how equals are told apart.
+    #[arg(long, default_value_t = 8, value_parser = bounded(1, 1000), value_name = "N")]
+    pub trace_seeds: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct EventsChildArgs {
+    #[arg(value_enum)]
+    pub which: Which,
+
+    #[arg(long)]
+    pub blocks: usize,
+
+    #[arg(long)]
+    pub workers: usize,
+
+    #[arg(long)]
+    pub look_ups: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct EngineChildArgs {
+    #[arg(long)]
+    pub engines: usize,
+
+    /// Of all of them.
+    #[arg(long)]
+    pub batches: usize,
+
+    #[arg(long)]
+    pub round: usize,
+
+    /// Blocks that each holds at most; 0: all.
+    #[arg(long)]
+    pub held: usize,
+}
+
 /// Shape of a prior's score tensor; the default is a file of 7 MB.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ShapeArgs {
@@ -356,4 +503,11 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|rate| (1.0..=10_000_000.0).contains(rate))
         .ok_or_else(|| "must be a number from 1 to 10000000".to_owned())
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|speed| (0.001..=1000.0).contains(speed))
+        .ok_or_else(|| "must be a number from 0.001 to 1000".to_owned())
 }

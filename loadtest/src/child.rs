@@ -7,15 +7,18 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::SocketAddr,
     process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, sync_channel},
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::LoadtestError;
 
 /// The line that says a server is ready has at most so many bytes.
-const READY_MAX_BYTES: u64 = 4096;
+const READY_MAX_BYTES: u64 = 65_536;
+/// Orders that wait.
+const ORDERS_MAX: usize = 16;
 const KIBIBYTES_PER_MEGABYTE: f64 = 1e6 / 1024.0;
 /// The unit of processor time in `/proc`, on every Linux.
 const TICK: Duration = Duration::from_millis(10);
@@ -32,8 +35,15 @@ impl Ready {
     /// Ready at one address.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
+        Self::at_all([address])
+    }
+
+    /// Ready at several.
+    #[must_use]
+    pub fn at_all(addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        let addresses = addresses.into_iter();
         Self {
-            grpc: vec![address.to_string()],
+            grpc: addresses.map(|address| address.to_string()).collect(),
             http: None,
         }
     }
@@ -58,9 +68,11 @@ pub struct ServerProcess {
     role: &'static str,
     process: Child,
     /// Closed with this process, which ends the child: see [`end_with_parent`].
-    _alive: Option<ChildStdin>,
-    /// `host:port` of the gRPC service.
+    input: Option<ChildStdin>,
+    /// `host:port` of the gRPC service, or the first of several.
     pub address: String,
+    /// All that it listens on over TCP.
+    pub addresses: Vec<String>,
     /// `host:port` of its metrics, where it has any.
     pub http_address: Option<String>,
 }
@@ -88,24 +100,41 @@ impl ServerProcess {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(spawn)?;
-        let alive = process.stdin.take();
+        let input = process.stdin.take();
         let output = process.stdout.take();
         let mut server = Self {
             role,
             process,
-            _alive: alive,
+            input,
             address: String::new(),
+            addresses: Vec::new(),
             http_address: None,
         };
         let output = output.ok_or_else(|| server.failed("has no output"))?;
         let Ready { grpc, http } = server.read_ready(output)?;
         // A server may also listen on a Unix socket.
-        server.address = grpc
+        server.addresses = grpc
             .into_iter()
-            .find(|address| address.parse::<SocketAddr>().is_ok())
+            .filter(|address| address.parse::<SocketAddr>().is_ok())
+            .collect();
+        server.address = server
+            .addresses
+            .first()
+            .cloned()
             .ok_or_else(|| server.failed("listens on no TCP address"))?;
         server.http_address = http;
         Ok(server)
+    }
+
+    /// Tells it a number, for one that goes by [`orders`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn order(&mut self, number: usize) -> Result<(), LoadtestError> {
+        match &mut self.input {
+            Some(input) => Ok(writeln!(input, "{number}")?),
+            None => Err(self.failed("has no input")),
+        }
     }
 
     /// What it uses now and has used at most, of physical memory.
@@ -169,6 +198,59 @@ pub fn end_with_parent() -> Result<(), LoadtestError> {
             std::process::exit(0);
         })?;
     Ok(())
+}
+
+/// The numbers that the process that started this one tells; with it this one ends, as with
+/// [`end_with_parent`].
+///
+/// # Errors
+/// When no thread can be had.
+pub fn orders() -> Result<Receiver<usize>, LoadtestError> {
+    let (tell, told) = sync_channel(ORDERS_MAX);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one thread, and it lives as long as the process"
+    )]
+    std::thread::Builder::new()
+        .name("orders".to_owned())
+        .spawn(move || {
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                let Some(number) = line.parse().ok() else {
+                    break;
+                };
+                if tell.send(number).is_err() {
+                    break;
+                }
+            }
+            #[expect(clippy::exit, reason = "nobody is left to report to")]
+            std::process::exit(0);
+        })?;
+    Ok(told)
+}
+
+/// Runs a program to its end, and reads the JSON that it prints.
+///
+/// # Errors
+/// When it cannot be run, fails, or prints something else.
+pub fn answer<T: DeserializeOwned>(
+    role: &'static str,
+    mut command: Command,
+) -> Result<T, LoadtestError> {
+    let spawn = |source| LoadtestError::Spawn { role, source };
+    let output = command.stderr(Stdio::inherit()).output().map_err(spawn)?;
+    if !output.status.success() {
+        let reason = output.status.to_string();
+        return Err(LoadtestError::Child { role, reason });
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// This same binary, to be run once more.
+///
+/// # Errors
+/// When the system does not say where it is.
+pub fn this_program() -> Result<Command, LoadtestError> {
+    Ok(Command::new(env::current_exe()?))
 }
 
 /// Processor time that this process has used.

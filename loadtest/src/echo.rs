@@ -1,4 +1,4 @@
-//! The ceiling: a unary call that carries an empty message and does nothing.
+//! The ceiling: unary calls that carry an empty message, or bytes, and do nothing.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,11 @@ use crate::{
     wire::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES},
 };
 
-/// The path of the one method.
+/// The call that carries nothing.
 pub const PATH: &str = "/kvatlas.loadtest.Echo/Echo";
+/// The one that gives back what it carries, and the one that does not.
+pub const RETURN_PATH: &str = "/kvatlas.loadtest.Echo/Return";
+pub const TAKE_PATH: &str = "/kvatlas.loadtest.Echo/Take";
 /// One worker beats two on two cores, so the ceiling has one as the service has.
 const WORKERS: usize = 1;
 
@@ -29,8 +32,8 @@ mod generated {
     tonic::include_proto!("kvatlas.loadtest");
 }
 
-pub use generated::Empty;
 use generated::echo_server::{Echo, EchoServer};
+pub use generated::{Empty, Payload};
 
 /// Serves the echo on a free port until the process ends; says where on standard output.
 ///
@@ -62,5 +65,13 @@ struct Answer;
 impl Echo for Answer {
     async fn echo(&self, request: Request<Empty>) -> Result<Response<Empty>, Status> {
         Ok(Response::new(request.into_inner()))
+    }
+
+    async fn r#return(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        Ok(Response::new(request.into_inner()))
+    }
+
+    async fn take(&self, _request: Request<Payload>) -> Result<Response<Empty>, Status> {
+        Ok(Response::new(Empty {}))
     }
 }

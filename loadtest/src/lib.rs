@@ -5,6 +5,7 @@ pub mod child;
 pub mod donors;
 pub mod echo;
 pub mod error;
+pub mod events;
 pub mod judge;
 pub mod kill_test;
 pub mod manifest;

@@ -10,7 +10,7 @@ use crate::{
     donors::{self, tables::tables},
     echo,
     error::LoadtestError,
-    kill_test, manifest, priors, quality, score,
+    events, kill_test, manifest, priors, quality, score,
 };
 
 /// Runs the command; its result goes to standard output.
@@ -51,6 +51,18 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
             let report = kill_test::measure(&args)?;
             tell(args.json, &report, report.table())
         }
+        Command::Events(args) => match &args.trace.trace {
+            Some(path) => {
+                let report = events::trace::measure(&args, path)?;
+                tell(args.json, &report, report.table())
+            }
+            None => {
+                let report = on_runtime(1, events::measure(&args))?;
+                tell(args.json, &report, report.table())
+            }
+        },
+        Command::EventsChild(args) => tell(true, &events::ours::measure(&args)?, String::new()),
+        Command::EngineChild(args) => events::engine::serve(&args),
         Command::EchoChild => {
             end_with_parent()?;
             echo::serve()

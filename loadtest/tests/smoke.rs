@@ -176,11 +176,80 @@ mod tests {
     }
 
     #[test]
+    fn events_are_followed_and_asked_about() {
+        let sizes = [
+            "--blocks",
+            "8192",
+            "--workers",
+            "4",
+            "--look-ups",
+            "40",
+            "--rounds",
+            "1",
+            "--turn-batches",
+            "16",
+            "--turns",
+            "2",
+            "--churn-blocks",
+            "2048",
+            "--rpc-rounds",
+            "1",
+            "--turn-ms",
+            "20",
+        ];
+        let report = check(&[&["events"][..], &sizes].concat());
+        let fields = [
+            "decode_gb_per_s",
+            "view_stores_per_s",
+            "view_bytes_per_entry",
+            "stores_per_s",
+            "chunk_events_per_s",
+            "removes_per_s",
+            "find_p50_us",
+            "find_p99_us",
+            "find_p99_us_with_writer",
+            "bytes_per_entry",
+            "zmq_batches_per_s_to_visible",
+            "zmq_churn_batches_per_s_to_visible",
+            "rpc_find_p50_us",
+            "rpc_echo_p50_us",
+        ];
+        assert_positive(&report, &fields);
+        assert_eq!(report["blocks"], 8192);
+        let indexes = report["indexes"].as_object().unwrap();
+        assert_eq!(indexes.keys().collect::<Vec<_>>(), ["index", "view"]);
+    }
+
+    #[test]
+    fn a_trace_is_replayed() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("trace.jsonl");
+        let line = |at: u32, blocks: &str| {
+            let tokens = 512 * blocks.split(',').count();
+            format!(
+                "{{\"timestamp\": {at}, \"input_length\": {tokens}, \"output_length\": 30, \
+                 \"hash_ids\": [{blocks}]}}\n"
+            )
+        };
+        let text = line(0, "0,1,2") + &line(1000, "5,6") + &line(9000, "0,1,2,3");
+        std::fs::write(&path, text).unwrap();
+        let report = check(&["events", "--trace", path.to_str().unwrap()]);
+        assert_eq!(
+            (&report["ideal_hits"], &report["blocks"]),
+            (&3.into(), &9.into())
+        );
+        assert_eq!(report["find_workers_share"], 1.0);
+        assert_eq!(report["round_robin_share"], 0.0);
+    }
+
+    #[test]
     fn what_cannot_be_run_is_an_error_and_prints_nothing() {
         for arguments in [
             &["manifest", "--concurrency", "0"][..],
             &["donors", "--passages", "/nonexistent"],
             &["manifest", "--address", "127.0.0.1:1"],
+            &["events", "--trace", "/nonexistent"],
+            &["events", "--peers", "/nonexistent"],
         ] {
             let output = Command::new(COMMAND).args(arguments).output().unwrap();
             assert!(!output.status.success(), "{arguments:?}");

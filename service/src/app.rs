@@ -15,7 +15,9 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use self::opening::{Parts, open_aside};
 use crate::{
     config::{ListenAddress, ServeArgs, TextArgsError},
+    donor_events::nats::BadSource,
     donors::text,
+    events::{feeds::FollowError, sources::SourcesError},
     listen::Listener,
     routing::encoder::registry,
     rpc::{Core, routes},
@@ -27,15 +29,18 @@ use crate::{
     },
 };
 
+mod donor_events;
+mod events;
 mod near;
 mod opening;
 
 /// What health is told of, the server as a whole first.
-const HEALTH_NAMES: [&str; 5] = [
+const HEALTH_NAMES: [&str; 6] = [
     "",
     "kvatlas.v1.Routing",
     "kvatlas.v1.Donors",
     "kvatlas.v1.Leases",
+    "kvatlas.v1.Events",
     "kvatlas.v1.Admin",
 ];
 /// How often leases and queries that ran out are swept and the store is looked at.
@@ -52,6 +57,12 @@ pub enum AppError {
     Text(#[from] TextArgsError),
     #[error(transparent)]
     Model(#[from] text::OpenError),
+    #[error("--kv-events: {0}")]
+    Sources(#[from] SourcesError),
+    #[error("--kv-events: worker {worker}: {error}")]
+    Follow { worker: String, error: FollowError },
+    #[error(transparent)]
+    DonorEvents(#[from] BadSource),
     #[error("--device: {0}")]
     Device(CudaError),
     #[error("cannot listen on {address}: {error}")]
@@ -213,6 +224,7 @@ async fn live(
     on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
+    let sources = args.donor_event_sources()?;
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
@@ -252,10 +264,8 @@ async fn live(
         let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
         servers.spawn(serving);
     }
-    supervisor.task(
-        "tick",
-        tick(Arc::clone(&core), reporter.clone(), stage_seen.clone()),
-    );
+    attend(args, &supervisor, &core, (&reporter, &stage_seen));
+    donor_events::follow(sources, &supervisor, &core.donor_events, &stage_seen);
     stage.send_replace(Stage::Ready);
     tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
     on_ready(&bound)?;
@@ -287,12 +297,29 @@ async fn live(
     }
 }
 
+// What is done beside the calls, until the drain.
+fn attend(
+    args: &ServeArgs,
+    supervisor: &Supervisor,
+    core: &Arc<Core>,
+    (reporter, stage): (&HealthReporter, &watch::Receiver<Stage>),
+) {
+    let ticking = tick(Arc::clone(core), reporter.clone(), stage.clone());
+    supervisor.task("tick", ticking);
+    if let Some(path) = &args.events.kv_events_file {
+        let path = path.as_path().into();
+        let reread = events::reread(Arc::clone(core), path, stage.clone());
+        supervisor.task("kv-events-file", reread);
+    }
+}
+
 // Lets queued work finish.
 fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     core.importers.stop();
     core.summary_importers.stop();
     core.finders.stop();
     core.near.threads.stop();
+    core.donor_events.stop();
     if let Some(embedder) = &core.near.embedder {
         embedder.stop();
     }
@@ -332,7 +359,12 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
         core.map(|core| {
-            let all = [&gauges(&core)[..], &near_gauges(&core)[..]].concat();
+            let all = [
+                &gauges(&core)[..],
+                &near_gauges(&core)[..],
+                &events::gauges(&core)[..],
+            ]
+            .concat();
             core.metrics.render(&all)
         })
         .unwrap_or_default()
@@ -447,6 +479,7 @@ async fn tick(core: Arc<Core>, reporter: HealthReporter, stage: watch::Receiver<
         }
         core.donor_leases.sweep(core.clock.now_ms());
         core.queries.sweep(core.clock.now_ms());
+        core.feeds.pushed.sweep(core.clock.now_ms());
         if core.store.has_failed() {
             tracing::error!("the store has failed: no write can be kept; restart the server");
             report(&reporter, ServingStatus::NotServing).await;

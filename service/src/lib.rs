@@ -1,12 +1,14 @@
 //! Block manifests and donor discovery for LLM engines, over gRPC.
 //!
-//! Dependencies point one way: `app -> rpc -> { routing, donors, leases } -> store`. Only `rpc`
+//! Dependencies point one way: `app -> rpc -> { routing, events -> donors -> leases } -> store`. Only `rpc`
 //! knows generated types; only `cli` uses the client crate.
 
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod donor_events;
 pub mod donors;
+pub mod events;
 pub mod leases;
 mod listen;
 pub mod routing;

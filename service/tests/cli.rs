@@ -304,6 +304,49 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_is_followed_picked_finished_and_forgotten() {
+        let server = Server::start();
+        let template = server.check(&["donor", "namespace-template"], 0);
+        let namespace = server.file("ns.json", &template);
+        let prompt = server.file("prompt.json", "[1, 2, 3]");
+        let source = "tcp://127.0.0.1:1,worker=vllm-0,rank=2";
+        let follow = ["worker", "follow", source, "--namespace", &namespace];
+        assert_eq!(server.check(&follow, 0), "followed\n");
+        assert_eq!(server.check(&follow, 0), "followed already\n");
+        let listed = server.json(&["worker", "ls"], 0);
+        assert_eq!(listed["sources"][0]["worker_id"], "vllm-0");
+        assert_eq!(listed["sources"][0]["state"], "stale");
+
+        let find = [
+            "worker",
+            "find",
+            "--namespace",
+            &namespace,
+            "--tokens",
+            &prompt,
+        ];
+        let found = server.json(&find, 3);
+        assert_eq!(found["workers"][0]["owner"]["data_parallel_rank"], 2);
+        assert_eq!(found["picked"], Value::Null);
+        let pick = [&find[..], &["--pick", "--request-id", "r1"]].concat();
+        let picked = server.json(&pick, 0);
+        assert_eq!(picked["picked"]["worker_id"], "vllm-0");
+        assert!(server.check(&pick, 0).contains("picked"));
+        assert_eq!(
+            server.check(&["worker", "finish", "r1", "r2"], 0),
+            "1 of 2 were in flight\n"
+        );
+        server.check(&["worker", "finish", "r1"], 3);
+
+        server.check(&["worker", "unfollow", "vllm-0"], 0);
+        server.check(&["worker", "unfollow", "vllm-0"], 3);
+        assert_eq!(
+            server.check(&["worker", "ls"], 0),
+            "no engine is followed\n"
+        );
+    }
+
+    #[test]
     fn an_error_in_a_prompt_does_not_quote_it() {
         let folder = tempfile::tempdir().unwrap();
         let prompt = folder.path().join("prompt.json");

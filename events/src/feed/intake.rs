@@ -22,7 +22,7 @@ pub const RANKS_MAX: usize = 64;
 /// What a feed tells, in the order in which it came about.
 #[derive(Clone, Copy, Debug)]
 pub enum News<'a> {
-    /// Batches of a rank come: its blocks are in the view under this name from now on.
+    /// A rank is followed: its blocks are in the view under this name from now on.
     Follows { rank: u32, source: SourceId },
     /// What became of a rank's blocks on the device.
     Changes {
@@ -113,6 +113,9 @@ pub struct Intake<F> {
     /// The latest number that came live over this connection.
     live: Option<u64>,
     ranks: BTreeMap<u32, SourceId>,
+    /// The rank that is followed before any batch came: an idle engine publishes nothing, and is
+    /// there all the same.
+    expected: Option<u32>,
     met: Met,
     outcomes: Counts,
     /// The state and the epoch that were told last.
@@ -122,20 +125,24 @@ pub struct Intake<F> {
 }
 
 impl<F: FnMut(News<'_>)> Intake<F> {
+    /// Follows the rank of batches that name none from the beginning.
     pub fn new(engine: Engine, view: Arc<View>, tell: F) -> Self {
-        Self {
+        let mut intake = Self {
             track: Track::new(engine.has_replay),
             engine,
             view,
             tell,
             live: None,
             ranks: BTreeMap::new(),
+            expected: None,
             met: Met::default(),
             outcomes: Counts::default(),
             told: (State::Stale, 0),
             actions: Vec::new(),
             changes: Vec::new(),
-        }
+        };
+        intake.expected = intake.source_of(engine.rank).map(|_| engine.rank);
+        intake
     }
 
     /// Takes what happened, as [`Track::step`] does, and carries out what follows from it but for
@@ -199,10 +206,14 @@ impl<F: FnMut(News<'_>)> Intake<F> {
     pub fn forget(&mut self) {
         self.tell_state_as(State::Stale);
         for source in std::mem::take(&mut self.ranks).into_values() {
-            let counts = self.view.remove(source, &mut self.changes);
-            self.tell_changes(source, counts);
-            (self.tell)(News::Forgets { source });
+            self.forget_rank(source);
         }
+    }
+
+    fn forget_rank(&mut self, source: SourceId) {
+        let counts = self.view.remove(source, &mut self.changes);
+        self.tell_changes(source, counts);
+        (self.tell)(News::Forgets { source });
     }
 
     fn count(&mut self, input: &Input<Bytes>) {
@@ -237,6 +248,11 @@ impl<F: FnMut(News<'_>)> Intake<F> {
             self.doubt(epoch);
         }
         let rank = batch.rank.unwrap_or(self.engine.rank);
+        if let Some(expected) = self.expected.take().filter(|&expected| expected != rank)
+            && let Some(source) = self.ranks.remove(&expected)
+        {
+            self.forget_rank(source);
+        }
         let Some(source) = self.source_of(rank) else {
             self.met.refused_batches += 1;
             return;

@@ -68,17 +68,22 @@ pub fn chain(prompt: &Prompt<'_>, shape: Shape) -> Vec<OwnHash> {
     let usable = prompt.tokens.len().saturating_sub(lookahead);
     let blocks = usable.checked_div(size).unwrap_or(0);
     let mut last = root(prompt.namespace, shape, prompt.adapter, prompt.tenant);
+    let end_of = |item: &Item<'_>| item.start as usize + item.tokens as usize;
+    let mut items = prompt.items;
     (0..blocks)
         .map(|block| {
             let start = block * size;
             let mut content = tokens(&prompt.tokens[start..start + size + lookahead]);
-            for item in prompt.items {
-                let (first, end) = (
-                    item.start as usize,
-                    item.start as usize + item.tokens as usize,
-                );
-                if first < start + size && end > start {
-                    content = with_item(content, item.id, offset(first, start));
+            while let [first, later @ ..] = items
+                && end_of(first) <= start
+            {
+                items = later;
+            }
+            let begun = |item: &&Item<'_>| (item.start as usize) < start + size;
+            for item in items.iter().take_while(begun) {
+                if end_of(item) > start {
+                    let offset = offset(item.start as usize, start);
+                    content = with_item(content, item.id, offset);
                 }
             }
             last = link(last, content);

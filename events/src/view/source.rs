@@ -71,7 +71,8 @@ impl Source {
     /// it. Between two clears the order says nothing: all that is stored goes first, so that a
     /// removal finds its block, and what is left is never more than the engine has.
     pub(super) fn apply(&mut self, events: &[Event<'_>], around: &mut Around<'_>) {
-        for (number, settled) in events.split(|event| *event == Event::Cleared).enumerate() {
+        let is_clear = |event: &Event<'_>| matches!(event, Event::Cleared);
+        for (number, settled) in events.split(is_clear).enumerate() {
             if number > 0 {
                 around.counts.one(Outcome::Cleared);
                 self.clear(around);

@@ -60,7 +60,7 @@ fn decoded(name: &str) -> Value {
 }
 
 fn path(name: &str) -> PathBuf {
-    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../events/tests/fixtures");
     tests.join(name)
 }
 

@@ -193,6 +193,7 @@ const fn spelled(discovery: Discovery) -> FoundBy {
     match discovery {
         Discovery::Unspecified | Discovery::Seeds => FoundBy::Seeds,
         Discovery::Sketch => FoundBy::Sketch,
-        Discovery::Text => FoundBy::Text,
+        // Announced donors are none that this registers.
+        Discovery::Text | Discovery::Announced => FoundBy::Text,
     }
 }

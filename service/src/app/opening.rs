@@ -5,7 +5,7 @@ use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use kvatlas_kernels::score::Cpu;
 use tokio::sync::{Semaphore, watch};
 
-use super::{AppError, near};
+use super::{AppError, donor_events, events, near};
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
@@ -90,11 +90,14 @@ fn open(
     let writer = supervisor.thread("donor-writer", move || writer.run());
     threads.push(writer.map_err(AppError::Thread)?);
     let metrics = Metrics::new(store.epoch());
+    let donor_events = donor_events::intake(supervisor, &near, &metrics)?;
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
     let scoring = supervisor.thread("scorer", move || scoring.run());
     threads.push(scoring.map_err(AppError::Thread)?);
+    let (feeds, following) = events::start(&args.events, supervisor, clock, &catalog)?;
+    threads.push(following);
     let workers = |name, threads, depth| {
         Workers::start(supervisor, name, threads, depth).map_err(AppError::Thread)
     };
@@ -116,6 +119,8 @@ fn open(
         summary_uploads: Arc::new(Semaphore::new(SUMMARY_UPLOADS_MAX)),
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         near,
+        feeds,
+        donor_events,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,

@@ -5,39 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::error::CliError;
+use crate::config::NamespaceFile;
 use bytes::Bytes;
 use kvatlas_client::{Namespace, NamespaceRef, Tokens, tenant_key, v1};
-use serde::{Deserialize, Serialize};
-
-use super::error::CliError;
-
-/// A namespace as its file spells it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NamespaceFile {
-    model: String,
-    model_revision: String,
-    tokenizer: String,
-    tokenizer_revision: String,
-    tokenization: String,
-    chat_template: String,
-    dtype: String,
-    kv_cache_dtype: String,
-    block_size: u32,
-    kv_layout: String,
-    attention_backend: String,
-    tensor_parallel_size: u32,
-    pipeline_parallel_size: u32,
-    adapter: String,
-    rope_scaling: String,
-    #[serde(default)]
-    multimodal_hashes: Vec<String>,
-    /// Hashed here; only the tenant key is sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cache_salt: Option<String>,
-    #[serde(default)]
-    tenant_key: Option<String>,
-}
 
 /// A namespace file to fill in.
 pub(super) fn namespace_template() -> String {
@@ -78,20 +49,21 @@ pub(super) fn namespace(file_or_id: &str) -> Result<NamespaceRef, CliError> {
     if let Ok(id) = NamespaceRef::id(file_or_id) {
         return Ok(id);
     }
-    let text = fs::read_to_string(file_or_id).map_err(|source| CliError::File {
-        path: file_or_id.into(),
-        source,
-    })?;
+    whole_namespace(Path::new(file_or_id)).map(NamespaceRef::Full)
+}
+
+/// A namespace by its file.
+pub(super) fn whole_namespace(path: &Path) -> Result<Namespace, CliError> {
+    let text = text(path)?;
     let invalid = |why: String| {
         CliError::Usage(format!(
-            "{file_or_id} is not a namespace: {why}\n\
-             `kvatlas donor namespace-template` prints one to fill in."
+            "{} is not a namespace: {why}\n\
+             `kvatlas donor namespace-template` prints one to fill in.",
+            path.display()
         ))
     };
     let file = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-    complete(file)
-        .map(NamespaceRef::Full)
-        .map_err(|error| invalid(error.to_string()))
+    complete(file).map_err(|error| invalid(error.to_string()))
 }
 
 fn complete(file: NamespaceFile) -> Result<Namespace, kvatlas_client::NamespaceError> {

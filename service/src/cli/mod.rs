@@ -23,6 +23,7 @@ mod prior;
 mod query;
 mod quickstart;
 mod summary;
+mod worker;
 
 use error::CliError;
 use output::Report;
@@ -104,6 +105,9 @@ enum Command {
     /// Register, find and remove donors
     #[command(subcommand)]
     Donor(Box<donor::DonorCommand>),
+    /// Follow engines' KV events, and ask which worker holds a prompt
+    #[command(subcommand)]
+    Worker(worker::WorkerCommand),
     /// Check, prolong and end leases
     #[command(subcommand)]
     Lease(lease::LeaseCommand),
@@ -153,6 +157,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Donor(command) => call(&connection, async |client| {
             Box::pin(command.run(client)).await
         }),
+        Command::Worker(command) => call(&connection, async |client| command.run(client).await),
         Command::Lease(command) => call(&connection, async |client| command.run(client).await),
         Command::Mode(args) => call(&connection, async |client| args.run(client).await),
         Command::Status => call(&connection, admin::status),

@@ -23,7 +23,6 @@ use super::{
     residents::{self, Residents},
     search::Scratch,
     slots::Slots,
-    tokens::PackedTokens,
     vocabulary::{Medium, Mode},
 };
 use crate::{
@@ -118,10 +117,12 @@ impl ShardDonors {
         self.at(self.ids.find(donor_id, has_id)?)
     }
 
-    fn tokens_of(&self, donor_id: &str) -> Option<Arc<PackedTokens>> {
+    fn tokens_of(&self, donor_id: &str) -> Option<Vec<u32>> {
         let has_id = |slot| self.at(slot).is_some_and(|donor| *donor.id == *donor_id);
         let slot = self.ids.find(donor_id, has_id)?;
-        self.index.tokens(slot).cloned()
+        let mut tokens = Vec::new();
+        self.index.tokens(slot)?.unpack_into(&mut tokens);
+        Some(tokens)
     }
 
     #[must_use]
@@ -192,7 +193,9 @@ impl Shard {
     // Only one thread changes donors: what it reads here still holds when it writes.
     fn seeds_of(&self, donor_id: &str) -> Option<SeedKeys> {
         let tokens = self.read().tokens_of(donor_id)?;
-        Some(SeedKeys::of(&tokens))
+        let seeds = SeedKeys::of(&tokens);
+        self.read().index.read_ahead(&seeds);
+        Some(seeds)
     }
 }
 
@@ -360,6 +363,7 @@ impl Catalog {
     ) -> Published {
         let (owner, tokens) = (Arc::clone(&donor.owner), u64::from(donor.captured_tokens));
         let old_seeds = shard.seeds_of(&donor.id);
+        shard.read().index.read_ahead(&prepared.seeds);
         let (slot, replaced) = {
             let mut donors = shard.donors.write();
             let old = old_seeds.and_then(|seeds| donors.take(&donor.id, &seeds));
@@ -373,8 +377,7 @@ impl Catalog {
             (slot, replaced)
         };
         self.ring(shard);
-        self.residents
-            .tie(shard, donor, &prepared.tokens, block_names);
+        self.residents.tie(shard, donor, slot, block_names);
         owner.donors.fetch_add(1, Ordering::Relaxed);
         self.donors.fetch_add(1, Ordering::Relaxed);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);

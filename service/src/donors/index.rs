@@ -1,24 +1,20 @@
 //! The donors of one namespace, found by their seeds.
 
-use std::sync::Arc;
-
 use super::{
     postings::{ListRef, Postings},
     seeds::Scan,
+    token_store::TokenStore,
     tokens::PackedTokens,
 };
 
 /// Donors compared token by token for [`DonorIndex::covering`].
 const COVERING_TRIES_MAX: usize = 256;
 
-/// Slots of a whole chunk; the first one grows up to it.
-const CHUNK_SLOTS: usize = 4_096;
-
 /// What an insertion needs of a donor; made outside the lock.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    pub tokens: Arc<PackedTokens>,
-    seeds: SeedKeys,
+    pub tokens: PackedTokens,
+    pub seeds: SeedKeys,
 }
 
 /// What a donor is found by: the keys of its seeds and short seeds.
@@ -28,95 +24,68 @@ pub struct SeedKeys(Box<[u64]>);
 /// Packs a donor's readable tokens and samples their seeds.
 pub fn prepare(tokens: &[u32]) -> Prepared {
     Prepared {
-        tokens: Arc::new(PackedTokens::pack(tokens)),
-        seeds: seeds_of(tokens),
+        tokens: PackedTokens::pack(tokens),
+        seeds: SeedKeys::of(tokens),
     }
 }
 
 impl SeedKeys {
     /// Those of a donor that is to be removed; made outside the lock, as it hashes every window.
-    pub fn of(donor: &PackedTokens) -> Self {
-        let mut tokens = Vec::new();
-        donor.unpack_into(&mut tokens);
-        seeds_of(&tokens)
+    pub fn of(tokens: &[u32]) -> Self {
+        // One of a repeated passage may come more than once.
+        let mut scan = Scan::default();
+        scan.scan(tokens);
+        let mut keys: Vec<u64> = scan.seeds.iter().map(|seed| seed.key).collect();
+        scan.use_short(tokens);
+        keys.extend(scan.seeds.iter().map(|seed| seed.key));
+        SeedKeys(keys.into_boxed_slice())
     }
 }
-
-type Chunk = Box<[Option<Arc<PackedTokens>>]>;
 
 /// Live donors by slot, and which of them have which seed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DonorIndex {
-    /// In chunks, so that growing moves no donor.
-    donors: Vec<Chunk>,
-    live: usize,
-    token_bytes: usize,
+    donors: TokenStore,
     pub(super) postings: Postings,
-}
-
-impl Default for DonorIndex {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl DonorIndex {
     pub fn new() -> Self {
-        Self {
-            donors: Vec::new(),
-            live: 0,
-            token_bytes: 0,
-            postings: Postings::new(),
-        }
+        Self::default()
+    }
+
+    /// Asks for the memory that putting a donor in, or taking it out, will touch. Done before the
+    /// lock is taken, it shortens the time that readers wait.
+    pub fn read_ahead(&self, seeds: &SeedKeys) {
+        self.postings.read_ahead(&seeds.0);
     }
 
     /// Puts a donor into an empty slot.
     pub fn insert(&mut self, slot: u32, donor: &Prepared) {
-        let (chunk, at) = place_of(slot);
-        if chunk >= self.donors.len() {
-            self.donors.resize_with(chunk + 1, Box::default);
-        }
-        let chunk = &mut self.donors[chunk];
-        if at >= chunk.len() {
-            let mut more = std::mem::take(chunk).into_vec();
-            more.resize((at + 1).next_power_of_two(), None);
-            *chunk = more.into_boxed_slice();
-        }
-        let held = chunk[at].replace(Arc::clone(&donor.tokens));
-        assert!(held.is_none(), "slot {slot} holds a donor");
-        self.live += 1;
-        self.token_bytes += donor.tokens.memory_bytes();
+        self.donors.put(slot, &donor.tokens);
         self.postings.insert_all(&donor.seeds.0, slot);
     }
 
     /// Takes a donor and all its postings out, given its own seeds; false when the slot is empty.
     pub fn remove(&mut self, slot: u32, seeds: &SeedKeys) -> bool {
-        let (chunk, at) = place_of(slot);
-        let held = self
-            .donors
-            .get_mut(chunk)
-            .and_then(|chunk| chunk.get_mut(at));
-        let Some(packed) = held.and_then(Option::take) else {
-            return false;
-        };
-        self.postings.remove_all(&seeds.0, slot);
-        self.live -= 1;
-        self.token_bytes -= packed.memory_bytes();
-        true
+        let was_held = self.donors.take(slot);
+        if was_held {
+            self.postings.remove_all(&seeds.0, slot);
+        }
+        was_held
     }
 
     /// Live donors.
     pub fn len(&self) -> usize {
-        self.live
+        self.donors.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.live == 0
+        self.len() == 0
     }
 
-    pub fn tokens(&self, slot: u32) -> Option<&Arc<PackedTokens>> {
-        let (chunk, at) = place_of(slot);
-        self.donors.get(chunk)?.get(at)?.as_ref()
+    pub fn tokens(&self, slot: u32) -> Option<PackedTokens<&[u8]>> {
+        self.donors.get(slot)
     }
 
     /// The part of [`Self::memory_bytes`] that finds donors, without their tokens.
@@ -126,11 +95,7 @@ impl DonorIndex {
 
     /// An estimate of the heap in use, packed tokens included.
     pub fn memory_bytes(&self) -> usize {
-        let slots: usize = self.donors.iter().map(|chunk| chunk.len()).sum();
-        self.token_bytes
-            + self.donors.capacity() * size_of::<Chunk>()
-            + slots * size_of::<Option<Arc<PackedTokens>>>()
-            + self.postings.memory_bytes()
+        self.donors.memory_bytes() + self.postings.memory_bytes()
     }
 
     /// A live candidate whose tokens begin with all of `tokens`, whose seeds `prepared` holds.
@@ -164,21 +129,6 @@ impl DonorIndex {
     }
 }
 
-/// Chunk, and place in it.
-fn place_of(slot: u32) -> (usize, usize) {
-    (slot as usize / CHUNK_SLOTS, slot as usize % CHUNK_SLOTS)
-}
-
-// One of a repeated passage may come more than once.
-fn seeds_of(tokens: &[u32]) -> SeedKeys {
-    let mut scan = Scan::default();
-    scan.scan(tokens);
-    let mut keys: Vec<u64> = scan.seeds.iter().map(|seed| seed.key).collect();
-    scan.use_short(tokens);
-    keys.extend(scan.seeds.iter().map(|seed| seed.key));
-    SeedKeys(keys.into_boxed_slice())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -199,7 +149,7 @@ mod tests {
     fn check(index: &DonorIndex, model: &BTreeMap<u32, Vec<u32>>) {
         let mut having: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
         for (&slot, tokens) in model {
-            for &key in &seeds_of(tokens).0 {
+            for &key in &SeedKeys::of(tokens).0 {
                 having.entry(key).or_default().insert(slot);
             }
         }
@@ -221,8 +171,12 @@ mod tests {
     }
 
     fn remove(index: &mut DonorIndex, slot: u32) -> bool {
-        let tokens = index.tokens(slot).cloned();
-        tokens.is_some_and(|tokens| index.remove(slot, &SeedKeys::of(&tokens)))
+        let mut tokens = Vec::new();
+        let Some(held) = index.tokens(slot) else {
+            return false;
+        };
+        held.unpack_into(&mut tokens);
+        index.remove(slot, &SeedKeys::of(&tokens))
     }
 
     proptest! {
@@ -239,7 +193,9 @@ mod tests {
                 if let Some(passages) = passages {
                     let tokens = prompt(&passages);
                     remove(&mut index, slot);
-                    index.insert(slot, &prepare(&tokens));
+                    let prepared = prepare(&tokens);
+                    index.read_ahead(&prepared.seeds);
+                    index.insert(slot, &prepared);
                     model.insert(slot, tokens);
                 } else {
                     prop_assert_eq!(remove(&mut index, slot), model.remove(&slot).is_some());
@@ -267,7 +223,7 @@ mod tests {
         }
         assert_eq!((index.len(), index.postings.len()), (0, 0));
         assert!(!remove(&mut index, 3));
-        let slots = 512 * size_of::<Option<Arc<PackedTokens>>>() + 64;
+        let slots = 512 * 16 + 64;
         let buckets = 256 * 32;
         assert!(
             index.memory_bytes() <= empty + slots + buckets,

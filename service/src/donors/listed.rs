@@ -1,5 +1,7 @@
 //! The donors that have one seed: a sorted list, or pages of lists and bitmaps where they are many.
 
+use kvatlas_kernels::prefetch;
+
 /// Slots of the longest sorted list. A seed that more donors have is one of a preamble or of a
 /// popular passage: a list of them would be moved by half with every removal.
 const SORTED_MAX: usize = if cfg!(test) { 6 } else { 1_024 };
@@ -63,8 +65,13 @@ impl SlotList {
             Self::Many(many) => return many.insert(slot),
             Self::Sorted(slots) => slots,
         };
-        let Err(at) = slots.binary_search(&slot) else {
-            return false;
+        // Slots are given out in ascending order for as long as none is free.
+        let at = match slots.last() {
+            Some(&last) if last < slot => slots.len(),
+            _ => match slots.binary_search(&slot) {
+                Ok(_) => return false,
+                Err(at) => at,
+            },
         };
         make_room(slots);
         slots.insert(at, slot);
@@ -87,6 +94,19 @@ impl SlotList {
                 removed
             }
             Self::Sorted(slots) => take_from(slots, slot),
+        }
+    }
+
+    /// Asks for what an insertion or a removal reads first.
+    pub(super) fn ask_for_slots(&self) {
+        match self {
+            Self::Sorted(slots) => {
+                if let Some(last) = slots.last() {
+                    prefetch(last);
+                    prefetch(&slots[slots.len() / 2]);
+                }
+            }
+            Self::Many(many) => prefetch(&**many),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 pub mod align;
+pub mod announced;
 pub mod answer;
 pub mod catalog;
 pub mod cover;
@@ -30,6 +31,7 @@ mod seeds;
 mod slots;
 pub mod text;
 pub mod texts;
+mod token_store;
 pub mod tokens;
 pub mod vectors;
 pub mod vocabulary;

@@ -5,6 +5,8 @@
 //! in order, removal leaves no tombstones, and an absent seed is told at the first larger
 //! fingerprint. The table is cut into shards, more as it grows, so that no growth takes long.
 
+use kvatlas_kernels::prefetch;
+
 use super::listed::{Listed, SlotList};
 
 /// Buckets by the key's first bits; each is a table of its own, cut into shards.
@@ -21,9 +23,12 @@ const FEW: u32 = u32::MAX;
 const GROWTH: u32 = 6;
 /// Cells past the last home, so that no probe wraps around.
 const TAIL: usize = 16;
-/// Keys of a donor whose cells and lists are read before any of them is changed: what is read does
-/// not wait for each other, so that their cache misses overlap.
-const AHEAD: usize = 32;
+/// Keys whose cells and lists are asked for before any of them is looked at, so that their cache
+/// misses overlap.
+const AHEAD: usize = 64;
+/// Cells of a cache line, and the lines in which a probe usually ends.
+const LINE_CELLS: usize = 8;
+const LINES_AHEAD: usize = 2;
 /// Marks a cell's value as the index of a list.
 const LIST: u32 = 1 << 31;
 /// Slots are below this, so that slot + 1 leaves the mark free and zero means an empty cell.
@@ -76,40 +81,64 @@ struct Shard {
 }
 
 impl Postings {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a donor to seeds; nothing changes where it is there.
     pub(super) fn insert_all(&mut self, keys: &[u64], slot: u32) {
-        for some in keys.chunks(AHEAD) {
-            self.read_ahead(some);
-            for &key in some {
-                self.insert(key, slot);
-            }
+        for &key in keys {
+            self.insert(key, slot);
         }
     }
 
     /// Takes a donor from seeds; nothing changes where it is not there.
     pub(super) fn remove_all(&mut self, keys: &[u64], slot: u32) {
-        for some in keys.chunks(AHEAD) {
-            self.read_ahead(some);
-            for &key in some {
-                self.remove(key, slot);
+        for &key in keys {
+            self.remove(key, slot);
+        }
+    }
+
+    /// Asks for the cells and lists that a change of these keys will touch: in three rounds, none
+    /// of which waits for memory that it has asked for itself.
+    pub(super) fn read_ahead(&self, keys: &[u64]) {
+        let mut lists = [None; AHEAD];
+        for keys in keys.chunks(AHEAD) {
+            for &key in keys {
+                self.ask_for_cells(key);
+            }
+            for (list, &key) in lists.iter_mut().zip(keys) {
+                *list = self.list_of(key);
+                if let Some(list) = list {
+                    prefetch(*list);
+                }
+            }
+            for list in lists.iter().take(keys.len()).flatten() {
+                list.ask_for_slots();
             }
         }
     }
 
-    fn read_ahead(&self, keys: &[u64]) {
-        let mut cells = [0; AHEAD];
-        for (cell, &key) in cells.iter_mut().zip(keys) {
-            *cell = self.home_cell(key);
+    fn ask_for_cells(&self, key: u64) {
+        let wanted = fingerprint(key);
+        let bucket = self.buckets.get(bucket_of(key));
+        let shard = bucket.and_then(|bucket| bucket.shards.get(bucket.shard_of(wanted)));
+        if let Some(shard) = shard {
+            let cells = &shard.cells[shard.home(wanted).min(shard.cells.len())..];
+            for line in cells.chunks(LINE_CELLS).take(LINES_AHEAD) {
+                prefetch(&line[0]);
+            }
         }
-        let ends = keys.iter().zip(cells).map(|(&key, cell)| {
-            let list = self.find(key, cell);
-            list.map_or(0, |list| self.listed(list).ends().1)
-        });
-        std::hint::black_box(ends.fold(0, |all, end| all ^ end));
+    }
+
+    /// None where the key has no donor, or only one.
+    fn list_of(&self, key: u64) -> Option<&SlotList> {
+        let wanted = fingerprint(key);
+        let bucket = self.buckets.get(bucket_of(key))?;
+        let shard = bucket.shards.get(bucket.shard_of(wanted))?;
+        if shard.used == 0 {
+            return None;
+        }
+        let cell = shard.cells[shard.place(wanted)];
+        let value = value_of(cell);
+        let has_list = fingerprint_of(cell) == wanted && value & LIST != 0;
+        has_list.then(|| &shard.lists[(value & !LIST) as usize])
     }
 
     fn insert(&mut self, key: u64, slot: u32) {
@@ -359,11 +388,11 @@ impl Shard {
 
     /// The first cell from the home on that is empty or has no smaller fingerprint.
     fn place(&self, wanted: u32) -> usize {
-        let mut place = self.home(wanted);
-        while self.cells[place] != 0 && fingerprint_of(self.cells[place]) < wanted {
-            place += 1;
-        }
-        place
+        let home = self.home(wanted);
+        let smaller = u64::from(wanted) << 32;
+        // An empty cell becomes the largest number, which is not smaller either.
+        let is_smaller = |cell: Cell| cell.wrapping_sub(1) < smaller;
+        home + first_without(&self.cells[home..], is_smaller)
     }
 
     fn home(&self, fingerprint: u32) -> usize {
@@ -372,10 +401,7 @@ impl Shard {
 
     /// Moves the cells from `place` up to the next empty one on by one, to make room.
     fn open(&mut self, place: usize, cell: Cell) {
-        let mut empty = place;
-        while self.cells[empty] != 0 {
-            empty += 1;
-        }
+        let empty = place + first_without(&self.cells[place..], |cell| cell != 0);
         self.cells.copy_within(place..empty, place + 1);
         self.cells[place] = cell;
         self.used += 1;
@@ -479,6 +505,22 @@ impl Shard {
     }
 }
 
+/// How many of the cells come before the first for which something does not hold. It is told for
+/// several at once: where a probe ends, the processor guesses wrong.
+fn first_without(cells: &[Cell], holds: impl Fn(Cell) -> bool) -> usize {
+    let (lines, rest) = cells.as_chunks::<LINE_CELLS>();
+    for (at, line) in lines.iter().enumerate() {
+        let bit = |(at, &cell)| u32::from(holds(cell)) << at;
+        let held: u32 = (0..).zip(line).map(bit).fold(0, |all, bit| all | bit);
+        let first = held.trailing_ones() as usize;
+        if first < LINE_CELLS {
+            return at * LINE_CELLS + first;
+        }
+    }
+    let of_rest = rest.iter().take_while(|&&cell| holds(cell)).count();
+    cells.len() - rest.len() + of_rest
+}
+
 fn bucket_of(key: u64) -> usize {
     (key >> (u64::BITS - BUCKET_BITS)) as usize
 }
@@ -497,4 +539,32 @@ fn value_of(cell: Cell) -> u32 {
 
 fn pack(fingerprint: u32, value: u32) -> Cell {
     u64::from(fingerprint) << 32 | u64::from(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Where a probe ends, as told one cell after another.
+        #[test]
+        fn a_probe_ends_where_a_plain_one_does(
+            mut fingerprints in prop::collection::vec(0_u32..40, 0..60),
+            empty in 1_usize..20,
+            wanted in 0_u32..41,
+        ) {
+            fingerprints.sort_unstable();
+            let cells = fingerprints.into_iter().map(|fingerprint| pack(fingerprint, 7));
+            let cells = cells.chain(std::iter::repeat_n(0, empty)).collect();
+            let shard = Shard { cells, ..Shard::default() };
+            let plain = |holds: &dyn Fn(Cell) -> bool| {
+                shard.cells.iter().take_while(|&&cell| holds(cell)).count()
+            };
+            let is_smaller = |cell| cell != 0 && fingerprint_of(cell) < wanted;
+            prop_assert_eq!(shard.place(wanted), plain(&is_smaller));
+            prop_assert_eq!(first_without(&shard.cells, |cell| cell != 0), plain(&|cell| cell != 0));
+        }
+    }
 }

@@ -5,10 +5,11 @@ use kvatlas_kernels::prompt::{GROUP, PADDING_BYTES, unpack};
 /// An immutable token sequence at 1 to 32 bits a token.
 ///
 /// A donor of a 150,000-word vocabulary takes 18 bits a token, little more than half of a `u32`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackedTokens {
-    /// Little-endian bit string: token `i` begins at bit `i * width`.
-    bytes: Box<[u8]>,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedTokens<Bytes = Box<[u8]>> {
+    /// Little-endian bit string: token `i` begins at bit `i * width`. Behind the last group of
+    /// tokens come [`PADDING_BYTES`], which may be anything.
+    bytes: Bytes,
     length: usize,
     width: u8,
 }
@@ -40,28 +41,47 @@ impl PackedTokens {
         }
     }
 
-    /// What [`Self::from_bytes`] reads back: a little-endian bit string, and the bits of a token.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Bits of a token.
-    pub fn width(&self) -> u8 {
-        self.width
-    }
-
     /// None where `bytes` is not as long as so many tokens of this width make it.
     pub fn from_bytes(bytes: &[u8], length: usize, width: u8) -> Option<Self> {
+        PackedTokens::of(bytes, length, width).map(|tokens| Self {
+            bytes: tokens.bytes.into(),
+            length,
+            width,
+        })
+    }
+
+    /// Bytes of so many tokens of this width, without the padding.
+    pub(super) fn bytes_of(length: usize, width: u8) -> usize {
+        length.div_ceil(GROUP) * usize::from(width)
+    }
+}
+
+impl<'a> PackedTokens<&'a [u8]> {
+    /// As [`PackedTokens::from_bytes`], without a copy.
+    pub(super) fn of(bytes: &'a [u8], length: usize, width: u8) -> Option<Self> {
         let groups = length.div_ceil(GROUP);
         let expected = groups
             .checked_mul(usize::from(width))?
             .checked_add(PADDING_BYTES)?;
         let fits = (1..=32).contains(&width) && bytes.len() == expected;
-        fits.then(|| Self {
-            bytes: bytes.into(),
+        fits.then_some(Self {
+            bytes,
             length,
             width,
         })
+    }
+}
+
+impl<Bytes: AsRef<[u8]>> PackedTokens<Bytes> {
+    /// What [`PackedTokens::from_bytes`] reads back: a little-endian bit string, and the bits of a
+    /// token.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+
+    /// Bits of a token.
+    pub fn width(&self) -> u8 {
+        self.width
     }
 
     pub fn len(&self) -> usize {
@@ -101,15 +121,10 @@ impl PackedTokens {
         })
     }
 
-    /// Heap and inline bytes, without what an `Arc` around it adds.
-    pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.bytes.len()
-    }
-
     /// Fills `out`, a whole number of groups, from group `first` on.
     fn unpack_groups(&self, first: usize, out: &mut [u32]) {
         let width = usize::from(self.width);
-        unpack(&self.bytes[first * width..], width, out);
+        unpack(&self.as_bytes()[first * width..], width, out);
     }
 }
 

@@ -33,13 +33,12 @@ impl Source for Sketches {
     }
 
     fn vectors(&self, shard: &Arc<Shard>, slot: u32) -> Option<(u64, Vec<Vector>)> {
-        let (sequence, packed) = {
-            let donors = shard.read();
-            let sequence = donors.at(slot)?.sequence;
-            (sequence, Arc::clone(donors.index.tokens(slot)?))
-        };
         let mut tokens = Vec::new();
-        packed.unpack_into(&mut tokens);
+        let sequence = {
+            let donors = shard.read();
+            donors.index.tokens(slot)?.unpack_into(&mut tokens);
+            donors.at(slot)?.sequence
+        };
         Some((sequence, sketch(&tokens).into_iter().collect()))
     }
 

@@ -12,11 +12,12 @@ use super::{
         donors::{gate_overrides, gates_to_wire, mode_to_wire},
         namespace,
     },
+    events::remove_device_donors,
     status,
 };
 use crate::donors::{
-    catalog::Shard, gate::GateOverrides, namespace::NamespaceId, record::Settings,
-    writes::NamespaceName,
+    catalog::Shard, gate::GateOverrides, namespace::NamespaceId, owners::WORKER_ID_BYTES_MAX,
+    record::Settings, writes::NamespaceName,
 };
 
 /// Serves kvatlas.v1.Admin.
@@ -132,23 +133,39 @@ impl Admin for AdminService {
 
     async fn add_event_source(
         &self,
-        _request: Request<v1::AddEventSourceRequest>,
+        request: Request<v1::AddEventSourceRequest>,
     ) -> Result<Response<v1::AddEventSourceResponse>, Status> {
-        Err(Status::unimplemented("AddEventSource"))
+        let named = convert::events::named_source(request.into_inner())?;
+        let added = self.0.feeds.follow(named, false);
+        let added = added.map_err(|refusal| status::follow(&refusal))?;
+        Ok(Response::new(v1::AddEventSourceResponse { added }))
     }
 
     async fn remove_event_source(
         &self,
-        _request: Request<v1::RemoveEventSourceRequest>,
+        request: Request<v1::RemoveEventSourceRequest>,
     ) -> Result<Response<v1::RemoveEventSourceResponse>, Status> {
-        Err(Status::unimplemented("RemoveEventSource"))
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        let worker = request.into_inner().worker_id;
+        convert::check_length("worker_id", &worker, 1, WORKER_ID_BYTES_MAX)?;
+        let (ranks, sources) = deadline.bound(core.feeds.unfollow(&worker)).await?;
+        let removed = deadline.bound(remove_device_donors(core, &worker, &ranks));
+        Ok(Response::new(v1::RemoveEventSourceResponse {
+            removed_sources: u32::try_from(sources).unwrap_or(u32::MAX),
+            removed_donors: removed.await??,
+        }))
     }
 
     async fn list_event_sources(
         &self,
         _request: Request<v1::ListEventSourcesRequest>,
     ) -> Result<Response<v1::ListEventSourcesResponse>, Status> {
-        Err(Status::unimplemented("ListEventSources"))
+        let statuses = self.0.feeds.statuses();
+        let sources = statuses.into_iter().map(convert::events::source_to_wire);
+        Ok(Response::new(v1::ListEventSourcesResponse {
+            sources: sources.collect(),
+        }))
     }
 }
 

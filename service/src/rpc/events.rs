@@ -1,49 +1,160 @@
-//! The Events service: announced on the wire, not yet served.
+//! The Events service: what engines hold, and which of them a prompt should go to.
+
+use std::{pin::Pin, sync::Arc};
 
 use kvatlas_proto::v1::{self, events_server::Events};
-use tokio_stream::Empty;
+use tokio::sync::oneshot;
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Answers every call UNIMPLEMENTED, with the reason.
-#[derive(Debug, Clone, Copy)]
-pub struct EventsService;
+use super::{
+    Core,
+    clock::Deadline,
+    convert::events::{self as wire, WorkerLookup},
+    donor_events,
+};
+use crate::donors::{
+    catalog::Catalog,
+    namespace::Namespace,
+    owners::OwnerKey,
+    writes::{NamespaceName, Removal, WriteRefusal},
+};
+
+/// Longer prompts are hashed on a worker thread: they would hold up an async one too long.
+const INLINE_TOKENS_MAX: usize = 32_768;
+
+/// Serves kvatlas.v1.Events.
+#[derive(Debug, Clone)]
+pub struct EventsService(pub Arc<Core>);
+
+pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Events for EventsService {
-    type PublishStream = Empty<Result<v1::PublishResponse, Status>>;
+    type PublishStream = Answers<v1::PublishResponse>;
 
     async fn publish(
         &self,
-        _request: Request<Streaming<v1::PublishRequest>>,
+        request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        Err(Status::unimplemented(
-            "Publish: this version does not read engine KV events yet",
-        ))
+        super::publish::publish(&self.0, request.into_inner()).map(Response::new)
     }
 
     async fn find_workers(
         &self,
-        _request: Request<v1::FindWorkersRequest>,
+        request: Request<v1::FindWorkersRequest>,
     ) -> Result<Response<v1::FindWorkersResponse>, Status> {
-        Err(Status::unimplemented(
-            "FindWorkers: this version does not read engine KV events yet, so it has no view of \
-             the workers",
-        ))
-    }
-
-    type PublishDonorEventsStream = Empty<Result<v1::PublishDonorEventsResponse, Status>>;
-
-    async fn publish_donor_events(
-        &self,
-        _request: Request<Streaming<v1::PublishDonorEventsRequest>>,
-    ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
-        Err(Status::unimplemented("PublishDonorEvents"))
+        let core = &self.0;
+        let deadline = core.deadline(request.metadata());
+        deadline.check()?;
+        let lookup = wire::worker_lookup(request.into_inner())?;
+        let whole = whole(&core.catalog, lookup.namespace.as_ref())?;
+        let answer = if lookup.tokens.len() <= INLINE_TOKENS_MAX {
+            find(core, &lookup, whole.as_ref())
+        } else {
+            find_aside(core, lookup, whole, deadline).await?
+        };
+        Ok(Response::new(answer))
     }
 
     async fn finish_requests(
         &self,
-        _request: Request<v1::FinishRequestsRequest>,
+        request: Request<v1::FinishRequestsRequest>,
     ) -> Result<Response<v1::FinishRequestsResponse>, Status> {
-        Err(Status::unimplemented("FinishRequests"))
+        let ids = wire::finished(request.into_inner())?;
+        let finished = self.0.feeds.fleet.finish(&ids);
+        Ok(Response::new(v1::FinishRequestsResponse {
+            finished: u32::try_from(finished).unwrap_or(u32::MAX),
+        }))
     }
+
+    type PublishDonorEventsStream = donor_events::Answers;
+
+    async fn publish_donor_events(
+        &self,
+        request: Request<Streaming<v1::PublishDonorEventsRequest>>,
+    ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
+        let answers = donor_events::publish(&self.0, request.into_inner());
+        Ok(Response::new(answers))
+    }
+}
+
+/// The namespace that a selector names, in full.
+pub(super) fn whole(
+    catalog: &Catalog,
+    name: Option<&NamespaceName>,
+) -> Result<Option<Namespace>, Status> {
+    match name {
+        None => Ok(None),
+        Some(NamespaceName::Full(namespace)) => Ok(Some(Namespace::clone(namespace))),
+        Some(NamespaceName::Id(id)) => match catalog.shard(*id) {
+            Some(shard) => Ok(Some(shard.namespace.clone())),
+            None => Err(super::status::write(&WriteRefusal::UnknownNamespace)),
+        },
+    }
+}
+
+/// Removes the donors in a worker's device memory.
+pub(crate) async fn remove_device_donors(
+    core: &Core,
+    worker_id: &str,
+    ranks: &[u32],
+) -> Result<u64, Status> {
+    let mut removed = 0;
+    for &data_parallel_rank in ranks {
+        let worker_id = worker_id.into();
+        let owner = OwnerKey {
+            worker_id,
+            data_parallel_rank,
+        };
+        let gone = core.writes.remove(Removal::OnDevice(owner)).await;
+        removed += gone.map_err(|refusal| super::status::write(&refusal))?;
+    }
+    Ok(removed)
+}
+
+fn find(core: &Core, lookup: &WorkerLookup, whole: Option<&Namespace>) -> v1::FindWorkersResponse {
+    let started_ns = core.clock.now_ns();
+    let namespace = core.catalog.residents.engine_namespace(whole);
+    let items = lookup.items();
+    let query = lookup.query(&items, namespace, whole);
+    let request = lookup.pick.then_some(lookup.request_id.as_str());
+    let fleet = &core.feeds.fleet;
+    let (workers, picked) = fleet.find(&query, request, core.clock.now_ms());
+    let held = workers
+        .first()
+        .map_or(0, |best| best.holding.device_tokens());
+    let took_ns = core.clock.now_ns().saturating_sub(started_ns);
+    core.metrics.workers.found(took_ns, held, picked.is_some());
+    v1::FindWorkersResponse {
+        workers: workers.iter().map(wire::worker_to_wire).collect(),
+        picked: picked
+            .as_ref()
+            .map(|picked| wire::owner_to_wire(&picked.owner)),
+        charged_blocks: picked.as_ref().map_or(0, |picked| picked.charged_blocks),
+        in_flight: picked.is_some_and(|picked| picked.is_in_flight),
+    }
+}
+
+async fn find_aside(
+    core: &Arc<Core>,
+    lookup: WorkerLookup,
+    whole: Option<Namespace>,
+    deadline: Deadline,
+) -> Result<v1::FindWorkersResponse, Status> {
+    let (reply, found) = oneshot::channel();
+    let there = Arc::clone(core);
+    let work = move || {
+        if !reply.is_closed() {
+            // The caller may have gone meanwhile.
+            let _gone = reply.send(find(&there, &lookup, whole.as_ref()));
+        }
+    };
+    core.finders
+        .submit(work)
+        .map_err(|_full| Status::resource_exhausted("the queue for long prompts is full"))?;
+    deadline
+        .bound(found)
+        .await?
+        .map_err(|_stopping| Status::unavailable("the server is stopping"))
 }

@@ -6,6 +6,7 @@ pub mod admin;
 pub mod admission;
 pub mod clock;
 pub mod convert;
+mod donor_events;
 pub mod donors;
 pub mod encoders;
 pub mod events;
@@ -14,6 +15,7 @@ pub mod incoming;
 pub mod leases;
 pub mod near;
 pub mod online;
+mod publish;
 pub mod queries;
 pub mod routing;
 pub mod status;
@@ -33,11 +35,13 @@ use self::{
     incoming::Incoming,
 };
 use crate::{
+    donor_events::intake::Intake,
     donors::{
         catalog::Catalog,
         repeats::Repeats,
         writes::{Capacity, Writes},
     },
+    events::feeds::Feeds,
     leases::{DonorLeases, ManifestLeases},
     routing::{
         encoder::registry::Encoders, priors::Priors, query::Queries, scorer::Scorer,
@@ -75,6 +79,10 @@ pub struct Core {
     pub finders: Workers,
     /// For what the seeds do not find.
     pub near: near::NearParts,
+    /// The engines whose events are followed.
+    pub feeds: Feeds,
+    /// For events about donors of other providers.
+    pub donor_events: Arc<Intake>,
     pub supervisor: Supervisor,
     pub metrics: Metrics,
     pub admission: Admission,
@@ -128,7 +136,7 @@ pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Erro
     let donors = donors::DonorsService(Arc::clone(core));
     let leases = leases::LeasesService(Arc::clone(core));
     let admin = admin::AdminService(Arc::clone(core));
-    let events = v1::events_server::EventsServer::new(events::EventsService);
+    let events = v1::events_server::EventsServer::new(events::EventsService(Arc::clone(core)));
     // Each tells of the other as well.
     let reflection = |other| {
         tonic_reflection::server::Builder::configure()

@@ -5,6 +5,7 @@ use tonic::{Code, Status};
 
 use crate::{
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
+    events::{feeds::FollowError, pushed::PushRefusal},
     routing::{
         encoder::{EncoderError, registry},
         manifest::ManifestError,
@@ -38,6 +39,25 @@ pub fn write(refusal: &WriteRefusal) -> Status {
         }
         WriteRefusal::Store(error) => return failed("the donor was not stored", error),
         WriteRefusal::Stopping => Code::Unavailable,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+#[must_use]
+pub fn follow(refusal: &FollowError) -> Status {
+    let code = match refusal {
+        FollowError::Taken { .. } | FollowError::Pushed => Code::AlreadyExists,
+        FollowError::TooMany => Code::ResourceExhausted,
+        FollowError::Stopping => Code::Unavailable,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+#[must_use]
+pub fn push(refusal: PushRefusal) -> Status {
+    let code = match refusal {
+        PushRefusal::TooMany => Code::ResourceExhausted,
+        PushRefusal::Superseded => Code::Aborted,
     };
     Status::new(code, refusal.to_string())
 }

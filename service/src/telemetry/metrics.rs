@@ -7,13 +7,15 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::ConstGauge,
+        gauge::{ConstGauge, Gauge},
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Registry, Unit},
 };
 
-use crate::donors::vocabulary::{FallbackReason, VectorSearch};
+use crate::donors::vocabulary::{
+    DonorEventOutcome, FallbackReason, Forgotten, Unfindable, VectorSearch,
+};
 
 /// Geometric: 10 us to about 10 s.
 const LATENCY_BUCKETS: (f64, f64, u16) = (1e-5, 2.0, 21);
@@ -72,6 +74,8 @@ pub struct Metrics {
     pub lookups: Lookups,
     pub reuse: Reuse,
     pub scorer: Scoring,
+    pub workers: WorkerLookups,
+    pub donor_events: DonorEvents,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
     pub manifests: Counter,
@@ -124,6 +128,34 @@ pub struct Scoring {
     pub fallbacks: Counter,
 }
 
+/// What questions for workers came to.
+#[derive(Debug, Clone)]
+pub struct WorkerLookups {
+    pub requests: Counter,
+    pub picks: Counter,
+    pub seconds: Histogram,
+    /// Tokens that the worker which holds most has on its device.
+    pub held_tokens: Histogram,
+}
+
+/// What other providers announce of their donors.
+#[derive(Debug, Clone)]
+pub struct DonorEvents {
+    outcomes: [Counter; DonorEventOutcome::ALL.len()],
+    unfindable: [Counter; Unfindable::ALL.len()],
+    forgotten: [Counter; Forgotten::ALL.len()],
+    /// Events from NATS that were dropped since too many waited.
+    pub overrun: Counter,
+    /// Neighbours of misses that were announced.
+    pub listed: Counter,
+    pub donors: Gauge,
+    pub streams: Gauge,
+    pub bytes: Gauge,
+    /// Subscriptions, and how many of them are connected.
+    pub sources: Gauge,
+    pub sources_connected: Gauge,
+}
+
 /// What engines made of the answers.
 #[derive(Debug, Clone)]
 pub struct Reuse {
@@ -155,6 +187,8 @@ impl Metrics {
             lookups: Lookups::new(r),
             reuse: Reuse::new(r),
             scorer: Scoring::new(r),
+            workers: WorkerLookups::new(r),
+            donor_events: DonorEvents::new(r),
             donor_registrations: counter(
                 r,
                 "semantic_donor_registrations",
@@ -193,6 +227,36 @@ impl Metrics {
         }
         text.push_str(end);
         text
+    }
+}
+
+impl WorkerLookups {
+    fn new(r: &mut Registry) -> WorkerLookups {
+        WorkerLookups {
+            requests: counter(r, "kvatlas_worker_lookups", "Questions for workers"),
+            picks: counter(r, "kvatlas_worker_picks", "Workers that were picked"),
+            seconds: latency(
+                r,
+                "kvatlas_worker_lookup",
+                "From the decoded question to the answer",
+            ),
+            held_tokens: tokens(
+                r,
+                "kvatlas_worker_held_tokens",
+                "Tokens that the worker which holds most has on its device",
+            ),
+        }
+    }
+
+    /// One answer.
+    pub fn found(&self, took_ns: u64, held_tokens: u32, is_picked: bool) {
+        self.requests.inc();
+        self.seconds
+            .observe(Duration::from_nanos(took_ns).as_secs_f64());
+        self.held_tokens.observe(f64::from(held_tokens));
+        if is_picked {
+            self.picks.inc();
+        }
     }
 }
 
@@ -309,6 +373,80 @@ impl Scoring {
     }
 }
 
+impl DonorEvents {
+    fn new(r: &mut Registry) -> DonorEvents {
+        let mut family = |name, help| {
+            let family = Family::<Labels, Counter>::default();
+            r.register(name, help, family.clone());
+            family
+        };
+        let outcomes = family(
+            "kvatlas_donor_events",
+            "Events about donors of other providers, by what became of them",
+        );
+        let unfindable = family(
+            "kvatlas_announced_donors_unfindable",
+            "Announced donors that no look-up can find, by why",
+        );
+        let forgotten = family(
+            "kvatlas_announced_donors_forgotten",
+            "Announced donors that went, by why",
+        );
+        DonorEvents {
+            outcomes: DonorEventOutcome::ALL.map(|it| bound(&outcomes, "outcome", it.as_str())),
+            unfindable: Unfindable::ALL.map(|it| bound(&unfindable, "reason", it.as_str())),
+            forgotten: Forgotten::ALL.map(|it| bound(&forgotten, "reason", it.as_str())),
+            overrun: counter(
+                r,
+                "kvatlas_donor_events_overrun",
+                "Events about donors from NATS that were dropped since too many waited",
+            ),
+            listed: counter(
+                r,
+                "kvatlas_announced_donors_listed",
+                "Announced donors that answers listed as neighbours",
+            ),
+            donors: gauge(
+                r,
+                "kvatlas_announced_donors",
+                "Announced donors that can be found",
+            ),
+            streams: gauge(
+                r,
+                "kvatlas_donor_event_streams",
+                "Emitters of events about donors that are known",
+            ),
+            bytes: gauge(
+                r,
+                "kvatlas_announced_donor_bytes",
+                "Memory that announced donors take, about",
+            ),
+            sources: gauge(
+                r,
+                "kvatlas_donor_event_sources",
+                "NATS servers that events about donors are to come from",
+            ),
+            sources_connected: gauge(
+                r,
+                "kvatlas_donor_event_sources_connected",
+                "NATS servers that events about donors can come from now",
+            ),
+        }
+    }
+
+    pub fn count(&self, outcome: DonorEventOutcome) {
+        count(&self.outcomes, &DonorEventOutcome::ALL, &outcome, 1);
+    }
+
+    pub fn count_unfindable(&self, why: Unfindable) {
+        count(&self.unfindable, &Unfindable::ALL, &why, 1);
+    }
+
+    pub fn count_forgotten(&self, why: Forgotten, donors: usize) {
+        count(&self.forgotten, &Forgotten::ALL, &why, donors as u64);
+    }
+}
+
 impl Reuse {
     fn new(r: &mut Registry) -> Reuse {
         Reuse {
@@ -366,6 +504,25 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     let counter = Counter::default();
     registry.register(name, help, counter.clone());
     counter
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+fn bound(family: &Family<Labels, Counter>, label: &'static str, value: &'static str) -> Counter {
+    family.get_or_create(&[(label, value)]).clone()
+}
+
+// In the order of `all`, one counter for each.
+fn count<T: PartialEq>(counters: &[Counter], all: &[T], value: &T, by: u64) {
+    for (counter, each) in counters.iter().zip(all) {
+        if each == value {
+            counter.inc_by(by);
+        }
+    }
 }
 
 fn by_reason(registry: &mut Registry, name: &str, help: &str) -> ByReason {

@@ -171,8 +171,17 @@ impl ServerProcess {
 
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        self.signal("HUP");
+    }
+
+    fn signal(&self, name: &str) {
         let told = Command::new("sh")
-            .args(["-c", &format!("kill -TERM {}", self.child.id())])
+            .args(["-c", &format!("kill -{name} {}", self.child.id())])
             .status();
         assert!(told.unwrap().success());
     }

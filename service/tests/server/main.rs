@@ -8,15 +8,29 @@ mod common;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod donor_events;
+#[cfg(test)]
 mod durability;
 #[cfg(test)]
 mod encoders;
+/// The engines and the scenarios of the events crate, played into a whole server here.
+#[cfg(test)]
+#[path = "../../../events/tests/scenarios/engine.rs"]
+mod engine;
+#[cfg(test)]
+mod events;
 #[cfg(test)]
 mod grpcurl;
 #[cfg(test)]
 mod http_port;
 #[cfg(test)]
+#[path = "../../../events/tests/scenarios/list.rs"]
+mod list;
+#[cfg(test)]
 mod online;
+#[cfg(test)]
+#[path = "../../../events/tests/scenarios/payloads.rs"]
+mod payloads;
 #[cfg(test)]
 mod queries;
 #[cfg(test)]

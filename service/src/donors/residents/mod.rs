@@ -9,8 +9,8 @@
 //! before the view is asked for it, under the lock that changes come in by: so a block that goes
 //! is seen by one of the two, whatever the threads do. Look-ups and leases read words alone.
 //!
-//! Locks: an owner's ties first, then the view's own. Neither is wanted by anyone who holds a lock
-//! of the catalog, and nobody who holds them wants one.
+//! Locks: an owner's ties first, then the view's own, or a shard's to read tokens. Ties are wanted by
+//! nobody who holds a lock of the catalog.
 
 mod blocks;
 #[cfg(test)]
@@ -32,7 +32,6 @@ use super::{
     catalog::{Donor, Shard},
     namespace::Namespace,
     owners::Owner,
-    tokens::PackedTokens,
     vocabulary::Medium,
 };
 use crate::leases::{Sighting, Watch};
@@ -133,18 +132,12 @@ impl Residents {
         }
     }
 
-    /// Ties a donor that has become visible. `names` are the engine's of its full blocks, or none.
-    pub(super) fn tie(
-        &self,
-        shard: &Arc<Shard>,
-        donor: &Donor,
-        tokens: &Arc<PackedTokens>,
-        names: Vec<EngineHash>,
-    ) {
+    /// Ties a donor that has become visible in this slot. `names` are the engine's of its full blocks, or none.
+    pub(super) fn tie(&self, shard: &Arc<Shard>, donor: &Donor, slot: u32, names: Vec<EngineHash>) {
         if donor.medium != Medium::Device {
             return;
         }
-        let tied = Tied::new(shard, &donor.claim, tokens, names);
+        let tied = Tied::new(shard, donor, slot, names);
         donor
             .owner
             .ties

@@ -8,10 +8,9 @@ use kvatlas_events::event::{Adapter, EngineHash};
 use kvatlas_events::view::{self, OwnHash, Prompt, Shape, SourceId, View, chain};
 
 use super::super::{
-    catalog::Shard,
+    catalog::{Donor, Shard},
     namespace::{NO_ADAPTER, Namespace},
     slots::Slots,
-    tokens::PackedTokens,
 };
 use super::Names;
 use super::blocks::{Blocks, Chain};
@@ -28,7 +27,9 @@ pub(super) struct Ask<'a> {
 #[derive(Debug)]
 pub(super) struct Tied {
     pub(super) claim: Arc<Claim>,
-    pub(super) tokens: Arc<PackedTokens>,
+    /// Where its tokens are, as long as the donor of this sequence is there.
+    slot: u32,
+    sequence: u64,
     pub(super) shard: Weak<Shard>,
     /// Of its namespace.
     pub(super) block_size: u32,
@@ -43,19 +44,31 @@ pub(super) struct Tied {
 impl Tied {
     pub(super) fn new(
         shard: &Arc<Shard>,
-        claim: &Arc<Claim>,
-        tokens: &Arc<PackedTokens>,
+        donor: &Donor,
+        slot: u32,
         names: Vec<EngineHash>,
     ) -> Self {
         Self {
-            claim: Arc::clone(claim),
-            tokens: Arc::clone(tokens),
+            claim: Arc::clone(&donor.claim),
+            slot,
+            sequence: donor.sequence,
             shard: Arc::downgrade(shard),
             block_size: shard.namespace.block_size,
             names: names.into_boxed_slice(),
             chains: Vec::new(),
             is_unread: false,
         }
+    }
+
+    // None where the donor has gone, and its ties are about to go too.
+    fn tokens(&self, shard: &Shard) -> Option<Vec<u32>> {
+        let donors = shard.read();
+        donors
+            .at(self.slot)
+            .filter(|donor| donor.sequence == self.sequence)?;
+        let mut tokens = Vec::new();
+        donors.index.tokens(self.slot)?.unpack_into(&mut tokens);
+        Some(tokens)
     }
 
     fn names_in(&self, shape: Shape) -> &[EngineHash] {
@@ -280,7 +293,10 @@ impl Ties {
             };
             // Names are of blocks of the size that the namespace says.
             let own = match by_tokens {
-                true => blocks_of(tied, name, namespace, shape),
+                true => match tied.tokens(&shard) {
+                    Some(tokens) => blocks_of(&tokens, name, namespace, shape),
+                    None => return,
+                },
                 false if shape.block_size == tied.block_size => Vec::new(),
                 false => continue,
             };
@@ -410,19 +426,17 @@ impl Ties {
 }
 
 fn blocks_of(
-    tied: &Tied,
+    tokens: &[u32],
     name: view::Namespace,
     namespace: &Namespace,
     shape: Shape,
 ) -> Vec<OwnHash> {
-    let mut tokens = Vec::new();
-    tied.tokens.unpack_into(&mut tokens);
     let prompt = Prompt {
         namespace: name,
         adapter: (namespace.adapter != NO_ADAPTER).then_some(Adapter::Name(&namespace.adapter)),
         tenant: Some(&namespace.tenant_key),
         items: &[],
-        tokens: &tokens,
+        tokens,
     };
     chain(&prompt, shape)
 }

@@ -155,11 +155,10 @@ fn a_donor_comes_back_whole_and_serves_once_its_owner_is_heard_from() {
         assert_eq!((donor.owner_generation, donor.exact_tokens), (7, 32));
         assert_eq!(donor.owner.key, owner(0));
         let shard = scene.catalog.shard(namespace(0).id()).unwrap();
-        let held = (0..2).filter_map(|slot| shard.read().index.tokens(slot).map(Arc::clone));
-        assert!(
-            held.into_iter()
-                .any(|tokens| { tokens.len() == captured.len() && tokens.starts_with(&captured) })
-        );
+        let donors = shard.read();
+        let mut held = (0..2).filter_map(|slot| donors.index.tokens(slot));
+        assert!(held.any(|tokens| tokens.len() == captured.len() && tokens.starts_with(&captured)));
+        drop(donors);
 
         let leasable = |id| {
             let donor = scene.donor(id).unwrap();

@@ -376,7 +376,7 @@ pub fn provenance(value: i32) -> Result<Provenance, Status> {
     }
 }
 
-fn tokens(tokens: Option<v1::Tokens>) -> Result<Vec<u32>, Status> {
+pub(super) fn tokens(tokens: Option<v1::Tokens>) -> Result<Vec<u32>, Status> {
     let v1::Tokens { ids, packed } = tokens.unwrap_or_default();
     if !ids.is_empty() && !packed.is_empty() {
         return Err(invalid(

@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod donors;
 pub mod encoders;
+pub mod events;
 pub mod leases;
 pub mod namespace;
 pub mod online;

@@ -1,0 +1,144 @@
+//! KV events of engines behind a sidecar, over one stream.
+//!
+//! The stream is read on the thread that follows engines: applying a batch is work for a processor,
+//! and look-ups must not wait for it.
+
+use std::{sync::Arc, time::Duration};
+
+use kvatlas_proto::v1;
+use tokio::sync::mpsc;
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tonic::{Status, Streaming};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    Core,
+    convert::{
+        donors::owner_key,
+        events::{self as wire},
+        invalid,
+    },
+    events::{Answers, whole},
+    incoming::Incoming,
+    status,
+};
+use crate::{
+    donors::owners::OwnerKey,
+    events::pushed::{Introduction, Message, PushRefusal, PushStream, Standing},
+};
+
+/// Answers that wait for the caller to read them; then no more is read from it.
+const ANSWERS_MAX: usize = 256;
+
+/// Takes the stream; its answers end when it does.
+pub(super) fn publish(
+    core: &Arc<Core>,
+    messages: Streaming<v1::PublishRequest>,
+) -> Result<Answers<v1::PublishResponse>, Status> {
+    let (sender, answers) = mpsc::channel(ANSWERS_MAX);
+    let reading = read(Arc::clone(core), core.incoming(messages), sender);
+    core.feeds
+        .run(reading)
+        .map_err(|_stopping| Status::unavailable("the server is stopping"))?;
+    Ok(Box::pin(ReceiverStream::new(answers)))
+}
+
+type Sender = mpsc::Sender<Result<v1::PublishResponse, Status>>;
+
+async fn read(core: Arc<Core>, mut messages: Incoming<v1::PublishRequest>, answers: Sender) {
+    let mut stream = core.feeds.pushed.open();
+    loop {
+        let now_ms = core.clock.now_ms();
+        let due = stream.deadline_ms();
+        let pause = due.map(|due| Duration::from_millis(due.saturating_sub(now_ms)));
+        let given = tokio::select! {
+            message = messages.next() => match message {
+                None => return,
+                Some(Err(status)) => vec![Err(status)],
+                Some(Ok(request)) => vec![take(&core, &mut stream, request)],
+            },
+            () = after(pause) => {
+                let wanted = stream.tick(core.clock.now_ms());
+                wanted.iter().map(|(owner, standing)| Ok(answer(owner, standing))).collect()
+            }
+            () = answers.closed() => return,
+        };
+        for answer in given {
+            let is_last = answer.is_err();
+            if answers.send(answer).await.is_err() || is_last {
+                return;
+            }
+        }
+    }
+}
+
+async fn after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn take(
+    core: &Core,
+    stream: &mut PushStream,
+    request: v1::PublishRequest,
+) -> Result<v1::PublishResponse, Status> {
+    let v1::PublishRequest {
+        owner,
+        sequence,
+        payload,
+        namespace,
+        replayed,
+        replay_ended,
+        can_replay,
+    } = request;
+    let key = owner_key(owner)?;
+    if sequence == u64::MAX {
+        return Err(invalid("sequence", "must be below 2^64 - 1"));
+    }
+    if replay_ended && !payload.is_empty() {
+        return Err(invalid("payload", "must be empty with replay_ended"));
+    }
+    let now_ms = core.clock.now_ms();
+    let refused = |refusal: PushRefusal| status::push(refusal);
+    let mut wanted = None;
+    if !stream.knows(&key) {
+        if core.feeds.follows(&key.worker_id) {
+            let problem = "its worker's events are followed over ZMQ already";
+            return Err(Status::already_exists(format!("owner: {problem}")));
+        }
+        let whole = whole(&core.catalog, wire::selected(namespace)?.as_ref())?;
+        let introduction = Introduction {
+            namespace: core.catalog.residents.engine_namespace(whole.as_ref()),
+            has_replay: can_replay,
+        };
+        wanted = stream
+            .introduce(&key, introduction, now_ms)
+            .map_err(refused)?;
+    }
+    let message = match (replay_ended, payload.is_empty()) {
+        (true, _) => Message::ReplayEnded,
+        (false, true) => Message::Question,
+        (false, false) => Message::Batch {
+            sequence,
+            digest: xxh3_64(&payload),
+            payload,
+            is_replayed: replayed,
+        },
+    };
+    let mut standing = stream.take(&key, message, now_ms).map_err(refused)?;
+    standing.replay_from = standing.replay_from.or(wanted);
+    Ok(answer(&key, &standing))
+}
+
+fn answer(owner: &OwnerKey, standing: &Standing) -> v1::PublishResponse {
+    let progress = standing.progress;
+    v1::PublishResponse {
+        owner: Some(wire::owner_to_wire(owner)),
+        applied_sequence: progress.applied.map(|(_, last)| last),
+        replay_from: standing.replay_from,
+        source_state: wire::state_to_wire(progress.state).into(),
+        source_epoch: progress.epoch,
+    }
+}

@@ -1,0 +1,8 @@
+//! Engines' events over real sockets into a running server, and what routers are told then.
+
+mod donors;
+mod file;
+mod harness;
+mod publish;
+mod scenarios;
+mod workers;
