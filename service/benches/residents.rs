@@ -1,4 +1,4 @@
-//! What donors in device memory cost: bytes, ties, and what becomes of their blocks.
+//! What ties of donors in device memory cost, and what becomes of their blocks.
 //!
 //! `cargo bench -p kvatlas --bench residents -- [donors]`
 
@@ -70,25 +70,16 @@ fn main() -> Outcome {
 }
 
 fn measure(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors: usize) -> Outcome {
-    let empty = resident_bytes()?;
     register(runtime, writes, 0..donors)?;
-    let unfollowed = resident_bytes()?;
-    say(&format!(
-        "unfollowed: {} bytes a donor, all included",
-        (unfollowed - empty) / donors
-    ))?;
-
     let residents = &catalog.residents;
     let name = residents.engine_namespace(Some(&namespace()));
     let source = residents.view.add(name).ok_or("room for one source")?;
     residents.follow(&catalog.owners.get_or_add(&owner(), 1)?, source, name);
     // The first block that is stored says how the engine cuts tokens.
-    let before = resident_bytes()?;
     let micros = tell(catalog, source, &[stored(donors)])?;
     say(&format!(
-        "tied later: {:.1} us and {} bytes a donor of {BLOCKS} blocks",
-        micros / donors as f64,
-        resident_bytes()?.saturating_sub(before) / donors
+        "tied later: {:.1} us a donor of {BLOCKS} blocks",
+        micros / donors as f64
     ))?;
 
     let told: Vec<Event<'_>> = (0..TOLD).map(stored).collect();
@@ -209,13 +200,6 @@ fn removed(number: usize) -> Event<'static> {
         medium: event::Medium::Device,
         group: None,
     })
-}
-
-fn resident_bytes() -> Outcome<usize> {
-    const PAGE_BYTES: usize = 4096;
-    let pages = fs::read_to_string("/proc/self/statm")?;
-    let resident = pages.split(' ').nth(1).ok_or("statm has a second number")?;
-    Ok(resident.parse::<usize>()? * PAGE_BYTES)
 }
 
 fn say(line: &str) -> Outcome {
