@@ -340,7 +340,7 @@ pub struct EventsArgs {
     /// Look-ups of each kind, in each index.
     #[arg(
         long,
-        default_value_t = 20_000,
+        default_value_t = 100_000,
         value_parser = bounded(10, 10_000_000),
         value_name = "N"
     )]

@@ -36,7 +36,9 @@ fn stored(worker: usize, parent: Option<&Block>, blocks: &[Block]) -> RouterEven
 }
 
 fn removed(worker: usize, blocks: &[Block]) -> RouterEvent {
-    let hashes = blocks.iter().map(|block| ExternalSequenceBlockHash(block.engine));
+    let hashes = blocks
+        .iter()
+        .map(|block| ExternalSequenceBlockHash(block.engine));
     let data = KvCacheEventData::Removed(KvCacheRemoveData {
         block_hashes: hashes.collect(),
     });
@@ -53,7 +55,10 @@ fn event(worker: usize, data: KvCacheEventData) -> RouterEvent {
 }
 
 fn hashes(prompt: &[Block]) -> Vec<LocalBlockHash> {
-    prompt.iter().map(|block| LocalBlockHash(block.content)).collect()
+    prompt
+        .iter()
+        .map(|block| LocalBlockHash(block.content))
+        .collect()
 }
 
 fn held(found: &OverlapScores, worker: usize) -> usize {
@@ -130,7 +135,9 @@ impl Subject for Concurrent {
 
     fn settle(&self, tasks: &mut flume::Sender<WorkerTask>) {
         if self.0.try_schedule_cleanup() {
-            tasks.send(WorkerTask::CleanupStaleChildren).expect("it runs");
+            tasks
+                .send(WorkerTask::CleanupStaleChildren)
+                .expect("it runs");
         }
         let (done, is_done) = oneshot::channel();
         tasks.send(WorkerTask::Flush(done)).expect("it runs");

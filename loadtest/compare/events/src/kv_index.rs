@@ -67,11 +67,14 @@ impl Subject for Chains {
                 blocks,
             } => {
                 let map = &mut maps[worker];
-                let stored = self.index.apply_stored(self.workers[worker], &blocks, parent, map);
+                let stored = self
+                    .index
+                    .apply_stored(self.workers[worker], &blocks, parent, map);
                 stored.expect("the parent is there");
             }
             Event::Removed { worker, hashes } => {
-                self.index.apply_removed(self.workers[worker], &hashes, &mut maps[worker]);
+                self.index
+                    .apply_removed(self.workers[worker], &hashes, &mut maps[worker]);
             }
         }
     }
@@ -82,7 +85,10 @@ impl Finds for Chains {
     type Found = OverlapScores;
 
     fn chain(&self, prompt: &[Block]) -> Vec<ContentHash> {
-        prompt.iter().map(|block| ContentHash(block.content)).collect()
+        prompt
+            .iter()
+            .map(|block| ContentHash(block.content))
+            .collect()
     }
 
     fn find(&self, chain: Vec<ContentHash>) -> OverlapScores {

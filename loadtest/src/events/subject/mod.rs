@@ -140,15 +140,16 @@ impl<S: Subject> Filled<S> {
         let mut storing = Duration::ZERO;
         let world = self.world;
         for (old, new) in world.groups(self.round).zip(world.groups(self.round + 1)) {
-            let gone = each(&old).map(|prompt| self.removed(prompt, 0..PROMPT_BLOCKS));
-            let gone = gone.collect();
+            let gone = Held::all(world, &old)
+                .iter()
+                .map(|held| held.removed(&self.subject, 0..PROMPT_BLOCKS))
+                .collect();
             self.apply(gone);
-            let chunks = (0..PROMPT_BLOCKS).step_by(CHUNK_BLOCKS);
-            let come = chunks
-                .flat_map(|first| {
-                    each(&new).map(move |prompt| (prompt, first..first + CHUNK_BLOCKS))
-                })
-                .map(|(prompt, blocks)| self.stored(prompt, blocks))
+            let all = Held::all(world, &new);
+            let come = (0..PROMPT_BLOCKS)
+                .step_by(CHUNK_BLOCKS)
+                .flat_map(|first| all.iter().map(move |held| (held, first)))
+                .map(|(held, first)| held.stored(&self.subject, first..first + CHUNK_BLOCKS))
                 .collect();
             storing += self.apply(come);
         }
@@ -171,29 +172,30 @@ impl<S: Subject> Filled<S> {
     }
 
     fn store(&mut self, prompts: &Range<Prompt>) -> Duration {
-        self.one_by_one(prompts, |filled, prompt, block| {
-            filled.stored(prompt, block..block + 1)
+        self.one_by_one(prompts, |subject, held, block| {
+            held.stored(subject, block..block + 1)
         })
     }
 
     /// From the end of each prompt, as engines do.
     fn remove(&mut self, prompts: &Range<Prompt>) -> Duration {
-        self.one_by_one(prompts, |filled, prompt, block| {
+        self.one_by_one(prompts, |subject, held, block| {
             let block = PROMPT_BLOCKS - 1 - block;
-            filled.removed(prompt, block..block + 1)
+            held.removed(subject, block..block + 1)
         })
     }
 
     fn one_by_one(
         &mut self,
         prompts: &Range<Prompt>,
-        event: impl Fn(&Self, Prompt, usize) -> S::Event,
+        event: impl Fn(&S, &Held, usize) -> S::Event,
     ) -> Duration {
+        let all = Held::all(self.world, prompts);
         let mut took = Duration::ZERO;
         for first in (0..PROMPT_BLOCKS).step_by(BLOCKS_AT_ONCE) {
             let events = (first..first + BLOCKS_AT_ONCE)
-                .flat_map(|block| each(prompts).map(move |prompt| (prompt, block)))
-                .map(|(prompt, block)| event(self, prompt, block))
+                .flat_map(|block| all.iter().map(move |held| (held, block)))
+                .map(|(held, block)| event(&self.subject, held, block))
                 .collect();
             took += self.apply(events);
         }
@@ -207,14 +209,6 @@ impl<S: Subject> Filled<S> {
         }
         self.subject.settle(&mut self.writer);
         began.elapsed()
-    }
-
-    fn stored(&self, prompt: Prompt, blocks: Range<usize>) -> S::Event {
-        stored(&self.subject, self.world, prompt, blocks)
-    }
-
-    fn removed(&self, prompt: Prompt, blocks: Range<usize>) -> S::Event {
-        removed(&self.subject, self.world, prompt, blocks)
     }
 }
 
@@ -295,34 +289,55 @@ fn write<S: Subject>(
     (world, round): (World, usize),
     stop: &AtomicBool,
 ) -> f64 {
+    let first = Prompt { number: 0, round };
+    let few = Prompt {
+        number: world.prompts.min(WRITER_PROMPTS),
+        round,
+    };
+    let all = Held::all(world, &(first..few));
     let began = Instant::now();
     let mut events = 0;
-    while !stop.load(Ordering::Relaxed) {
-        for number in 0..world.prompts.min(WRITER_PROMPTS) {
-            let prompt = Prompt { number, round };
-            for block in (0..PROMPT_BLOCKS).rev() {
-                subject.apply(writer, removed(subject, world, prompt, block..block + 1));
-            }
-            for block in 0..PROMPT_BLOCKS {
-                subject.apply(writer, stored(subject, world, prompt, block..block + 1));
-            }
-            subject.settle(writer);
-            events += 2 * PROMPT_BLOCKS;
+    for held in all.iter().cycle() {
+        for block in (0..PROMPT_BLOCKS).rev() {
+            subject.apply(writer, held.removed(subject, block..block + 1));
+        }
+        for block in 0..PROMPT_BLOCKS {
+            subject.apply(writer, held.stored(subject, block..block + 1));
+        }
+        subject.settle(writer);
+        events += 2 * PROMPT_BLOCKS;
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
     }
     per_s(events as f64, began.elapsed())
 }
 
-fn stored<S: Subject>(subject: &S, world: World, prompt: Prompt, of: Range<usize>) -> S::Event {
-    let parent = of.start.checked_sub(1);
-    let parent = parent.map(|block| world.block(prompt, block));
-    let blocks: Vec<Block> = of.map(|block| world.block(prompt, block)).collect();
-    subject.stored(world.worker(prompt), parent.as_ref(), &blocks)
+/// A prompt's blocks, and the worker that holds them.
+struct Held {
+    worker: usize,
+    blocks: Vec<Block>,
 }
 
-fn removed<S: Subject>(subject: &S, world: World, prompt: Prompt, of: Range<usize>) -> S::Event {
-    let blocks: Vec<Block> = of.rev().map(|block| world.block(prompt, block)).collect();
-    subject.removed(world.worker(prompt), &blocks)
+impl Held {
+    fn all(world: World, prompts: &Range<Prompt>) -> Vec<Self> {
+        let held = |prompt| Self {
+            worker: world.worker(prompt),
+            blocks: world.blocks(prompt),
+        };
+        each(prompts).map(held).collect()
+    }
+
+    fn stored<S: Subject>(&self, subject: &S, of: Range<usize>) -> S::Event {
+        let parent = of.start.checked_sub(1).map(|parent| &self.blocks[parent]);
+        subject.stored(self.worker, parent, &self.blocks[of])
+    }
+
+    fn removed<S: Subject>(&self, subject: &S, of: Range<usize>) -> S::Event {
+        let mut blocks = self.blocks[of].to_vec();
+        blocks.reverse();
+        subject.removed(self.worker, &blocks)
+    }
 }
 
 fn look_up<S: Finds>(subject: &S, chains: &[S::Chain], look_ups: usize) -> Vec<Duration> {

@@ -6,9 +6,12 @@
 
 use std::ops::Range;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 pub const PROMPT_BLOCKS: usize = 512;
 const SHARED_BLOCKS: usize = 256;
 const SHARED_PROMPTS_MIN: usize = 16;
+const ENGINE_SEED: u64 = 1337;
 
 /// A block as engines tell of it, and as indexes take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,26 +67,27 @@ impl World {
         is_shared.then(|| (which / 2 + self.worker(prompt)) % heads)
     }
 
-    #[must_use]
-    pub fn block(self, prompt: Prompt, block: usize) -> Block {
-        let own = (prompt.round + 1) * self.prompts + prompt.number;
-        let from = match self.shared(prompt) {
-            Some(head) if block < SHARED_BLOCKS => head,
-            Some(_) | None => SHARED_PROMPTS_MIN.max(self.prompts) + own,
-        };
-        let content = mix((from as u64) << 16 | block as u64 | 1 << 60);
-        Block {
-            content,
-            engine: mix(content),
-        }
-    }
-
     /// All blocks of a prompt.
     #[must_use]
     pub fn blocks(self, prompt: Prompt) -> Vec<Block> {
-        (0..PROMPT_BLOCKS)
-            .map(|block| self.block(prompt, block))
-            .collect()
+        let own = (prompt.round + 1) * self.prompts + prompt.number;
+        let own = SHARED_PROMPTS_MIN.max(self.prompts) + own;
+        let shared = self.shared(prompt);
+        let mut engine = None;
+        let block = |number: usize| {
+            let from = match shared {
+                Some(head) if number < SHARED_BLOCKS => head,
+                Some(_) | None => own,
+            };
+            let content = mix((from as u64) << 16 | number as u64 | 1 << 60);
+            let name = engine.map_or(content, |parent| chained(parent, content));
+            engine = Some(name);
+            Block {
+                content,
+                engine: name,
+            }
+        };
+        (0..PROMPT_BLOCKS).map(block).collect()
     }
 
     /// The prompts of a round, one of each worker at a time.
@@ -99,6 +103,15 @@ impl World {
 pub fn each(prompts: &Range<Prompt>) -> impl Iterator<Item = Prompt> + use<> {
     let round = prompts.start.round;
     (prompts.start.number..prompts.end.number).map(move |number| Prompt { number, round })
+}
+
+/// How the engines here name a block. Dynamo's positional index computes the same, and finds
+/// nothing where an engine does otherwise.
+fn chained(parent: u64, content: u64) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&parent.to_le_bytes());
+    bytes[8..].copy_from_slice(&content.to_le_bytes());
+    xxh3_64_with_seed(&bytes, ENGINE_SEED)
 }
 
 /// The finalizer of `SplitMix64`.
