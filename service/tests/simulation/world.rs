@@ -17,7 +17,7 @@ use kvatlas_events::view;
 
 use crate::{
     cache::Layout,
-    content::{Longest, Prefix, namespace},
+    content::{Chains, Longest, Prefix, namespace},
     engine::{Process, Style},
     line::{Faults, Line, Way},
     random::Random,
@@ -25,7 +25,8 @@ use crate::{
     tally::{Met, Tally},
 };
 
-const DONORS_MAX: usize = 5;
+/// In each namespace.
+const DONORS_MAX: usize = 6;
 const ANNOUNCED_MS: u64 = 120_000;
 /// Longer than an engine may be silent before it is asked.
 const IDLE_MS: u64 = 11_000;
@@ -46,6 +47,7 @@ pub(crate) struct World<'a> {
     /// Of every donor that ever was.
     pub(crate) claims: Vec<Weak<Claim>>,
     registrations: u64,
+    pub(crate) chains: Chains,
     pub(crate) tally: Tally,
 }
 
@@ -121,9 +123,9 @@ enum Step {
 
 const STEPS: [(u32, Step); 15] = [
     (44, Step::Publish),
-    (36, Step::Deliver),
+    (44, Step::Deliver),
     (8, Step::Settle),
-    (8, Step::Connect),
+    (20, Step::Connect),
     (3, Step::Cut),
     (2, Step::Restart),
     (2, Step::Idle),
@@ -149,6 +151,7 @@ impl<'a> World<'a> {
             leases: Vec::new(),
             claims: Vec::new(),
             registrations: 0,
+            chains: Chains::default(),
             tally: Tally::default(),
         };
         let ranks: [(&str, u32, &[u32]); 4] = [
@@ -166,6 +169,10 @@ impl<'a> World<'a> {
                     world.publish(at);
                 }
             }
+            if world.random.percent(60) {
+                world.add(at);
+            }
+            world.announce(at, 0);
         }
         world
     }
@@ -318,12 +325,12 @@ impl<'a> World<'a> {
 
     fn register(&mut self, at: usize) {
         let random = &mut self.random;
-        let known = self.longest.any(random).filter(|_| random.percent(85));
-        let prompt = known.unwrap_or_else(|| Prefix::any(random));
-        let prompt = prompt.first(random.between(1, prompt.depth()));
         let process = self.lines[at].process();
         let rank = *random.pick(&process.style.ranks).unwrap();
-        let medium = match random.percent(75) {
+        let held = process.held(rank, random).filter(|_| random.percent(80));
+        let prompt = held.or_else(|| self.longest.any(random));
+        let prompt = prompt.unwrap_or_else(|| Prefix::any(random));
+        let medium = match random.percent(90) {
             true => Medium::Device,
             false => Medium::Host,
         };
@@ -533,6 +540,6 @@ fn style(ranks: &[u32], rank: u32, random: &mut Random) -> Style {
         names_salt: random.percent(30),
         kept_max: *random.pick(&[0, 1, 3, 10, 1_000]).unwrap(),
         has_ghosts: random.percent(40),
-        damage: *random.pick(&[0, 0, 1, 5]).unwrap(),
+        damage: *random.pick(&[0, 0, 0, 1]).unwrap(),
     }
 }
