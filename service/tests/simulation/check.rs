@@ -158,6 +158,11 @@ impl World<'_> {
     fn check_leases(&mut self) {
         let mut leases = std::mem::take(&mut self.leases);
         leases.retain(|leased| {
+            // A lease that is found stale ends there: what goes and comes again between two looks
+            // must end it as well.
+            if self.random.percent(60) {
+                return true;
+            }
             let is_valid = self.service.is_valid(leased.id.as_ref());
             let lives = self.lives(leased);
             self.tally.met(match (is_valid, leased.seen.is_some()) {

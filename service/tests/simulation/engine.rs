@@ -127,9 +127,12 @@ impl Process {
         ends.map(|end| self.name(&prompt.first(end))).collect()
     }
 
-    /// A block that a rank holds on its device.
+    /// A prompt that a rank need not compute.
     pub(crate) fn held(&self, rank: u32, random: &mut Random) -> Option<Prefix> {
-        random.pick(&self.caches[&rank].copies(device(0))).cloned()
+        let cache = &self.caches[&rank];
+        let last = random.pick(&cache.copies(device(0))).cloned()?;
+        let hit = cache.hit(self.style.layout, &last);
+        (hit > 0).then(|| last.first(hit))
     }
 
     /// Does some things and publishes them; `prompt` says what is computed next.

@@ -125,11 +125,11 @@ const STEPS: [(u32, Step); 15] = [
     (44, Step::Publish),
     (44, Step::Deliver),
     (8, Step::Settle),
-    (20, Step::Connect),
+    (10, Step::Connect),
     (3, Step::Cut),
     (2, Step::Restart),
     (2, Step::Idle),
-    (3, Step::Add),
+    (8, Step::Add),
     (1, Step::Remove),
     (14, Step::Register),
     (3, Step::Unregister),
@@ -164,12 +164,12 @@ impl<'a> World<'a> {
             let line = world.line((worker, rank), ranks);
             world.lines.push(line);
             let at = world.lines.len() - 1;
-            if world.random.percent(40) {
+            if world.random.percent(30) {
                 for _ in 0..world.random.below(LATE_MAX) {
                     world.publish(at);
                 }
             }
-            if world.random.percent(60) {
+            if world.random.percent(80) {
                 world.add(at);
             }
             world.announce(at, 0);
@@ -211,7 +211,13 @@ impl<'a> World<'a> {
                 }
             }
             Step::Settle => self.settle(),
-            Step::Connect => self.lines[at].connect(self.service, &mut self.random),
+            Step::Connect => {
+                for line in &mut self.lines {
+                    if self.random.percent(60) {
+                        line.connect(self.service, &mut self.random);
+                    }
+                }
+            }
             Step::Cut => self.lines[at].cut(&mut self.random),
             Step::Restart => self.restart(at),
             Step::Idle => self.pass_ms(IDLE_MS),
@@ -330,7 +336,7 @@ impl<'a> World<'a> {
         let held = process.held(rank, random).filter(|_| random.percent(80));
         let prompt = held.or_else(|| self.longest.any(random));
         let prompt = prompt.unwrap_or_else(|| Prefix::any(random));
-        let medium = match random.percent(90) {
+        let medium = match random.percent(95) {
             true => Medium::Device,
             false => Medium::Host,
         };
@@ -454,7 +460,10 @@ impl<'a> World<'a> {
 
     fn look_up(&mut self) {
         let random = &mut self.random;
-        let Some(known) = self.longest.any(random) else {
+        let donors: Vec<&Registered> = self.donors.values().collect();
+        let donor = random.pick(&donors).filter(|_| random.percent(70));
+        let known = donor.map(|donor| donor.prompt.clone());
+        let Some(known) = known.or_else(|| self.longest.any(random)) else {
             return;
         };
         let request = match random.percent(20) {
@@ -538,7 +547,7 @@ fn style(ranks: &[u32], rank: u32, random: &mut Random) -> Style {
         names_rank: ranks.len() > 1 || ranks[0] != rank || random.percent(50),
         removals_name_group: random.percent(80),
         names_salt: random.percent(30),
-        kept_max: *random.pick(&[0, 1, 3, 10, 1_000]).unwrap(),
+        kept_max: *random.pick(&[0, 1, 3, 10, 1_000, 1_000]).unwrap(),
         has_ghosts: random.percent(40),
         damage: *random.pick(&[0, 0, 0, 1]).unwrap(),
     }
