@@ -133,7 +133,8 @@ impl Cache {
         let is_doubted = self.removed_now.contains(&(lane, last.clone()));
         let held = self.lanes.entry(lane).or_default();
         let held = held.entry(last.clone()).or_default();
-        held.blocks = blocks;
+        // A state may have been told of with more blocks before.
+        held.blocks = held.blocks.max(blocks);
         held.is_doubted = is_doubted;
         match has_copy {
             true => held.copies += 1,

@@ -88,7 +88,7 @@ impl World<'_> {
                 for stride in STRIDES {
                     let key = (line.namespace, prompt, stride);
                     found.entry(key).or_insert_with(|| {
-                        let chain = prompt.chain(line.namespace, shape(stride));
+                        let chain = self.chains.of(line.namespace, prompt, stride);
                         (view.matches(shape(stride), &chain), chain)
                     });
                 }
@@ -158,6 +158,11 @@ impl World<'_> {
     fn check_leases(&mut self) {
         let mut leases = std::mem::take(&mut self.leases);
         leases.retain(|leased| {
+            // A lease that is found stale ends there: what goes and comes again between two looks
+            // must end it as well.
+            if self.random.percent(60) {
+                return true;
+            }
             let is_valid = self.service.is_valid(leased.id.as_ref());
             let lives = self.lives(leased);
             self.tally.met(match (is_valid, leased.seen.is_some()) {
@@ -306,8 +311,9 @@ impl World<'_> {
             let (Some(progress), Some(heard)) = (line.progress(self.service), line.heard()) else {
                 continue;
             };
-            let (first, last) = progress.applied.expect("something was heard");
-            assert!(last >= heard, "{heard} was heard, {last} applied");
+            let (first, last) = progress.applied.unwrap_or_default();
+            let worker = line.worker;
+            assert!(last >= heard, "{worker}: {heard} was heard; {progress:?}");
             let is_exact = progress.state == State::Exact;
             let is_right = match line.damage(first, last) {
                 Damage::None => is_exact,
@@ -370,13 +376,25 @@ fn check_claim(
     let all = device + claimed.map_or(0, |found| found.lower_blocks as usize);
     let ends: Vec<Prefix> = ends(prompt, stride).map(|end| prompt.first(end)).collect();
     let may_match = |last: &Prefix| cache.may_match(layout, stride, last);
+    let of = || {
+        let applied = exact.applied;
+        format!("{device}, {all}, {resident} of {prompt:?} by {stride}: {applied:?}, {layout:?}")
+    };
     for (at, last) in ends.iter().enumerate() {
         let may_match = may_match(last);
-        assert!(at >= device || may_match, "{last:?} is not on the device");
+        assert!(
+            at >= device || may_match,
+            "{last:?} is not on the device: {}",
+            of()
+        );
         let may_be_lower = may_match || cache.may_be_lower(last);
-        assert!(at >= all || may_be_lower, "{last:?} is not there");
+        assert!(at >= all || may_be_lower, "{last:?} is not there: {}", of());
         let is_there = cache.is_there(layout, stride, last);
-        assert!(at >= resident || is_there, "{last:?} does not reside");
+        assert!(
+            at >= resident || is_there,
+            "{last:?} does not reside: {}",
+            of()
+        );
     }
     if truth.is_whole() && layout.strides().contains(&stride) {
         let has = |last: &&Prefix| cache.is_there(layout, stride, last);

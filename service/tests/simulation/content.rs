@@ -1,6 +1,9 @@
 //! What prompts are made of: few blocks, so that engines and donors share many prefixes.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use kvatlas::donors::namespace::Namespace;
 use kvatlas_events::{
@@ -46,7 +49,7 @@ pub(crate) struct Prefix {
 
 impl Prefix {
     pub(crate) fn any(random: &mut Random) -> Self {
-        let root = match random.percent(60) {
+        let root = match random.percent(75) {
             true => 0,
             false => random.below(ROOTS.len()),
         };
@@ -116,6 +119,23 @@ pub(crate) fn namespace(root: usize) -> Namespace {
         adapter: adapter.unwrap_or("none").into(),
         tenant_key: tenant_key(salt.unwrap_or_default()),
         ..Namespace::default()
+    }
+}
+
+/// Chains that were worked out: a step looks at all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Chains(BTreeMap<(view::Namespace, Prefix, usize), Rc<[OwnHash]>>);
+
+impl Chains {
+    pub(crate) fn of(
+        &mut self,
+        namespace: view::Namespace,
+        prompt: &Prefix,
+        stride: usize,
+    ) -> Rc<[OwnHash]> {
+        let key = (namespace, prompt.clone(), stride);
+        let make = || prompt.chain(namespace, shape(stride)).into();
+        Rc::clone(self.0.entry(key).or_insert_with(make))
     }
 }
 

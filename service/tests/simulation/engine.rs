@@ -116,8 +116,9 @@ impl Process {
     }
 
     pub(crate) fn name(&self, last: &Prefix) -> EngineHash {
-        let root = self.salt.wrapping_add(last.root as u64);
-        EngineHash(xxh3_64_with_seed(&last.path, root))
+        let mut bytes = last.root.to_le_bytes().to_vec();
+        bytes.extend(&last.path);
+        EngineHash(xxh3_64_with_seed(&bytes, self.salt))
     }
 
     /// The names of a prompt's blocks of the smallest size.
@@ -126,7 +127,15 @@ impl Process {
         ends.map(|end| self.name(&prompt.first(end))).collect()
     }
 
-    /// Does some things and publishes them; `prompts` are computed, `computed` hears of it.
+    /// A prompt that a rank need not compute.
+    pub(crate) fn held(&self, rank: u32, random: &mut Random) -> Option<Prefix> {
+        let cache = &self.caches[&rank];
+        let last = random.pick(&cache.copies(device(0))).cloned()?;
+        let hit = cache.hit(self.style.layout, &last);
+        (hit > 0).then(|| last.first(hit))
+    }
+
+    /// Does some things and publishes them; `prompt` says what is computed next.
     pub(crate) fn publish(
         &mut self,
         random: &mut Random,
@@ -331,7 +340,11 @@ impl Process {
         let lane = (medium, random.below(groups.len()));
         let mut hashes = Vec::new();
         for _ in 0..random.between(1, 3).min(most) {
-            let Some(last) = random.pick(&cache.copies(lane)).cloned() else {
+            // Mostly what lies deeper, as engines do.
+            let copies = cache.copies(lane);
+            let tries = random.between(1, 3);
+            let some = (0..tries).filter_map(|_| random.pick(&copies));
+            let Some(last) = some.max_by_key(|last| last.depth()).cloned() else {
                 break;
             };
             cache.remove(lane, &last);
@@ -416,11 +429,12 @@ impl Process {
         let ends: Vec<usize> = (1..=prompt.depth()).collect();
         let mut event = self.stored((Medium::Device, group), (0, &ends), &prompt);
         if let Event::Stored(stored) = &mut event {
-            match random.below(3) {
+            let kinds = if self.style.damage > 0 { 3 } else { 1 };
+            match random.below(kinds) {
+                0 => return draft.push(b"\x92\xabBlockPinned\xc0".to_vec()),
                 // Its own parent.
-                0 => stored.parent = stored.hashes.last().copied(),
-                1 => stored.hashes.push(stored.hashes[0]),
-                _ => return draft.push(b"\x92\xabBlockPinned\xc0".to_vec()),
+                1 => stored.parent = stored.hashes.last().copied(),
+                _ => stored.hashes.push(stored.hashes[0]),
             }
             stored.extra = Vec::new();
         }

@@ -61,6 +61,7 @@ pub(crate) struct Line {
     /// Times that the source was not exact, or began an epoch.
     pub(crate) lapses: u64,
     epoch: u64,
+    connections: u64,
 }
 
 enum Link {
@@ -123,6 +124,7 @@ impl Line {
             replays: VecDeque::new(),
             lapses: 0,
             epoch: 0,
+            connections: 0,
         }
     }
 
@@ -389,6 +391,12 @@ impl Line {
         if let Some(progress) = self.progress(service) {
             let is_other = std::mem::replace(&mut self.epoch, progress.epoch) != progress.epoch;
             self.lapses += u64::from(is_other || progress.state != State::Exact);
+            // A stream that is distrusted begins anew, with what comes next.
+            let connections = progress.met.connections;
+            let is_anew = std::mem::replace(&mut self.connections, connections) != connections;
+            if let Some(connection) = self.connection.as_mut().filter(|_| is_anew) {
+                connection.heard = None;
+            }
         }
         match want {
             None => {}

@@ -17,7 +17,7 @@ use kvatlas_events::view;
 
 use crate::{
     cache::Layout,
-    content::{Longest, Prefix, namespace},
+    content::{Chains, Longest, Prefix, namespace},
     engine::{Process, Style},
     line::{Faults, Line, Way},
     random::Random,
@@ -25,7 +25,8 @@ use crate::{
     tally::{Met, Tally},
 };
 
-const DONORS_MAX: usize = 5;
+/// In each namespace.
+const DONORS_MAX: usize = 6;
 const ANNOUNCED_MS: u64 = 120_000;
 /// Longer than an engine may be silent before it is asked.
 const IDLE_MS: u64 = 11_000;
@@ -46,6 +47,7 @@ pub(crate) struct World<'a> {
     /// Of every donor that ever was.
     pub(crate) claims: Vec<Weak<Claim>>,
     registrations: u64,
+    pub(crate) chains: Chains,
     pub(crate) tally: Tally,
 }
 
@@ -121,13 +123,13 @@ enum Step {
 
 const STEPS: [(u32, Step); 15] = [
     (44, Step::Publish),
-    (36, Step::Deliver),
+    (44, Step::Deliver),
     (8, Step::Settle),
-    (8, Step::Connect),
+    (10, Step::Connect),
     (3, Step::Cut),
     (2, Step::Restart),
     (2, Step::Idle),
-    (3, Step::Add),
+    (8, Step::Add),
     (1, Step::Remove),
     (14, Step::Register),
     (3, Step::Unregister),
@@ -149,6 +151,7 @@ impl<'a> World<'a> {
             leases: Vec::new(),
             claims: Vec::new(),
             registrations: 0,
+            chains: Chains::default(),
             tally: Tally::default(),
         };
         let ranks: [(&str, u32, &[u32]); 4] = [
@@ -161,11 +164,15 @@ impl<'a> World<'a> {
             let line = world.line((worker, rank), ranks);
             world.lines.push(line);
             let at = world.lines.len() - 1;
-            if world.random.percent(40) {
+            if world.random.percent(30) {
                 for _ in 0..world.random.below(LATE_MAX) {
                     world.publish(at);
                 }
             }
+            if world.random.percent(80) {
+                world.add(at);
+            }
+            world.announce(at, 0);
         }
         world
     }
@@ -204,7 +211,13 @@ impl<'a> World<'a> {
                 }
             }
             Step::Settle => self.settle(),
-            Step::Connect => self.lines[at].connect(self.service, &mut self.random),
+            Step::Connect => {
+                for line in &mut self.lines {
+                    if self.random.percent(60) {
+                        line.connect(self.service, &mut self.random);
+                    }
+                }
+            }
             Step::Cut => self.lines[at].cut(&mut self.random),
             Step::Restart => self.restart(at),
             Step::Idle => self.pass_ms(IDLE_MS),
@@ -318,12 +331,12 @@ impl<'a> World<'a> {
 
     fn register(&mut self, at: usize) {
         let random = &mut self.random;
-        let known = self.longest.any(random).filter(|_| random.percent(85));
-        let prompt = known.unwrap_or_else(|| Prefix::any(random));
-        let prompt = prompt.first(random.between(1, prompt.depth()));
         let process = self.lines[at].process();
         let rank = *random.pick(&process.style.ranks).unwrap();
-        let medium = match random.percent(75) {
+        let held = process.held(rank, random).filter(|_| random.percent(80));
+        let prompt = held.or_else(|| self.longest.any(random));
+        let prompt = prompt.unwrap_or_else(|| Prefix::any(random));
+        let medium = match random.percent(95) {
             true => Medium::Device,
             false => Medium::Host,
         };
@@ -447,7 +460,10 @@ impl<'a> World<'a> {
 
     fn look_up(&mut self) {
         let random = &mut self.random;
-        let Some(known) = self.longest.any(random) else {
+        let donors: Vec<&Registered> = self.donors.values().collect();
+        let donor = random.pick(&donors).filter(|_| random.percent(70));
+        let known = donor.map(|donor| donor.prompt.clone());
+        let Some(known) = known.or_else(|| self.longest.any(random)) else {
             return;
         };
         let request = match random.percent(20) {
@@ -531,8 +547,8 @@ fn style(ranks: &[u32], rank: u32, random: &mut Random) -> Style {
         names_rank: ranks.len() > 1 || ranks[0] != rank || random.percent(50),
         removals_name_group: random.percent(80),
         names_salt: random.percent(30),
-        kept_max: *random.pick(&[0, 1, 3, 10, 1_000]).unwrap(),
+        kept_max: *random.pick(&[0, 1, 3, 10, 1_000, 1_000]).unwrap(),
         has_ghosts: random.percent(40),
-        damage: *random.pick(&[0, 0, 1, 5]).unwrap(),
+        damage: *random.pick(&[0, 0, 0, 1]).unwrap(),
     }
 }
