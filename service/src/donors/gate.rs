@@ -211,8 +211,9 @@ pub fn span_tier(span: &Span, evidence: &Evidence<'_>) -> Tier {
     }
 }
 
-// The anchored run under the contract: whole blocks, a token left to compute, the tier asked for.
-fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
+/// The anchored run under the contract: whole blocks, a token left to compute, the tier asked for.
+#[must_use]
+pub fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
     let start = terms.exact_prefix_tokens;
     let block = terms.block_size.max(1);
     if !start.is_multiple_of(block) {

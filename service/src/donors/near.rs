@@ -8,7 +8,7 @@ use super::{
     find::{FindQuery, Finder, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
     offer::{Offer, Wanted, Wish},
-    search::Target,
+    search::{Prospect, Target},
     vocabulary::{Discovery, VectorSearch},
 };
 
@@ -82,7 +82,11 @@ impl Finder<'_> {
             return (Answer::clone(earlier), VectorSearch::NothingIndexed);
         };
         let terms = terms(query, query.gates.over(gates), Some(shard));
-        let wish = Wish::new(query, Wanted::Serving(mode), terms.gates.min_reuse_tokens);
+        let wish = Wish {
+            query,
+            wanted: Wanted::Serving(mode),
+            terms: &terms,
+        };
         let is_wanted = |donor: &Donor| match self.offer(donor, &wish) {
             Offer::All | Offer::Part(_) => true,
             Offer::Gone | Offer::Nothing => false,
@@ -113,12 +117,16 @@ impl Finder<'_> {
             let target = Target {
                 tokens: query.tokens,
                 boundary: query.exact_prefix_tokens as usize,
-                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| is_wanted(donor)),
+                is_eligible: &|slot| {
+                    let donor = donors.at(slot);
+                    donor.is_some_and(|donor| is_wanted(donor))
+                },
                 reach: Some(&|slot| {
                     let donor = donors.at(slot);
                     donor.map_or(0, |donor| self.offer(donor, &wish).tokens())
                 }),
                 verify_max: NEAR_MAX,
+                prospect: &Prospect::by_length,
             };
             let aligned = donors.index.verify_slots(&target, &slots, scratch);
             (judge_all(&terms, &donors, aligned), listed)

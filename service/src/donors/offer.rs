@@ -6,6 +6,7 @@ use super::{
     align::Span,
     catalog::Donor,
     find::{FindQuery, Finder, is_own, is_readable},
+    gate::Terms,
     search::Aligned,
     seeds::{WINDOW, count_u32},
     vocabulary::Mode,
@@ -26,8 +27,7 @@ pub(super) enum Wanted {
 pub(super) struct Wish<'a> {
     pub(super) query: &'a FindQuery<'a>,
     pub(super) wanted: Wanted,
-    /// Fewer tokens of a donor cannot pass the gates.
-    pub(super) tokens_min: u32,
+    pub(super) terms: &'a Terms,
 }
 
 /// What there is of a donor.
@@ -52,13 +52,10 @@ impl Offer {
     }
 }
 
-impl<'a> Wish<'a> {
-    pub(super) fn new(query: &'a FindQuery<'a>, wanted: Wanted, min_reuse_tokens: u32) -> Wish<'a> {
-        Wish {
-            query,
-            wanted,
-            tokens_min: min_reuse_tokens.max(count_u32(WINDOW)),
-        }
+impl Wish<'_> {
+    /// Fewer tokens of a donor cannot pass the gates.
+    fn tokens_min(&self) -> u32 {
+        self.terms.gates.min_reuse_tokens.max(count_u32(WINDOW))
     }
 }
 
@@ -83,7 +80,7 @@ impl Finder<'_> {
             (Wanted::Any, Some(live)) => part(live),
             (Wanted::Serving(Mode::Materialize), _) if !is_leasable() => Offer::Nothing,
             (Wanted::Serving(_), None) => Offer::All,
-            (Wanted::Serving(_), Some(live)) if live < wish.tokens_min => Offer::Gone,
+            (Wanted::Serving(_), Some(live)) if live < wish.tokens_min() => Offer::Gone,
             (Wanted::Serving(_), Some(live)) => part(live),
         }
     }
@@ -93,7 +90,7 @@ impl Finder<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Met {
     pub(super) part: Cell<bool>,
-    pub(super) gone: Cell<bool>,
+    pub(super) unusable: Cell<bool>,
 }
 
 impl Met {
@@ -103,7 +100,7 @@ impl Met {
         match offer {
             Offer::All => return true,
             Offer::Part(_) => self.part.set(true),
-            Offer::Gone => self.gone.set(true),
+            Offer::Gone => self.unusable.set(true),
             Offer::Nothing => {}
         }
         false
