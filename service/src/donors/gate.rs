@@ -251,6 +251,26 @@ pub fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
     })
 }
 
+/// Whether a donor could pass as a prefix if all its tokens continued the prompt.
+#[must_use]
+pub fn may_pass(terms: &Terms, captured_tokens: u32, exact_tokens: u32) -> bool {
+    let start = terms.exact_prefix_tokens;
+    let end = captured_tokens.min(terms.prompt_tokens);
+    let run = Span {
+        donor_start: start,
+        target_start: start,
+        length: end.saturating_sub(start),
+    };
+    let evidence = Evidence {
+        spans: &[run],
+        anchored: Some(run),
+        identical_from_start: end,
+        exact_tokens,
+    };
+    let (verdict, _) = judge(terms, &evidence);
+    verdict == Verdict::Prefix
+}
+
 // Verified tokens, less the one that a synchronous load leaves to compute.
 fn reusable_in_spans(terms: &Terms, spans: &[Span]) -> u32 {
     let last = spans.iter().map(Span::target_end).max().unwrap_or(0);

@@ -88,7 +88,7 @@ impl Finder<'_> {
             terms: &terms,
         };
         let is_wanted = |donor: &Donor| match self.offer(donor, &wish) {
-            Offer::All | Offer::Part(_) => true,
+            Offer::All | Offer::Part(_) | Offer::Unfit => true,
             Offer::Gone | Offer::Nothing => false,
         };
         let (judged, listed) = self.catalog.with_scratch(|scratch| {
@@ -119,7 +119,7 @@ impl Finder<'_> {
                 boundary: query.exact_prefix_tokens as usize,
                 is_eligible: &|slot| {
                     let donor = donors.at(slot);
-                    donor.is_some_and(|donor| is_wanted(donor))
+                    donor.is_some_and(|donor| self.offer(donor, &wish).tokens() > 0)
                 },
                 reach: Some(&|slot| {
                     let donor = donors.at(slot);
