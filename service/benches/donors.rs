@@ -15,7 +15,7 @@ use std::{
 
 use kvatlas::donors::{
     index::{DonorIndex, SeedKeys, prepare},
-    search::{Aligned, Found, Scratch, Target},
+    search::{Aligned, Found, Prospect, Scratch, Target},
 };
 
 const VOCABULARY: u64 = 151_936;
@@ -157,6 +157,7 @@ fn search(index: &DonorIndex, tokens: &[u32], scratch: &mut Scratch) -> (f64, Fo
         is_eligible: &|_| true,
         reach: None,
         verify_max: 8,
+        prospect: &Prospect::by_length,
     };
     let start = Instant::now();
     let clock = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);

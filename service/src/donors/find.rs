@@ -10,7 +10,7 @@ use super::{
     namespace::NamespaceId,
     offer::{Met, Offer, Wanted, Wish, gone, reach},
     repeats::{RepeatKey, Repeats},
-    search::{Aligned, Found, Scratch, Target},
+    search::{Aligned, Continuation, Found, Prospect, Scratch, Target},
     vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
 use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms, Sighting};
@@ -147,10 +147,10 @@ impl Finder<'_> {
         self.catalog.with_scratch(|scratch| {
             // What cannot be leased or read must not hide what can.
             let serving = Wanted::Serving(search.mode);
-            let (answer, is_some_gone) = self.attempt(search, scratch, serving);
+            let (answer, is_some_unusable) = self.attempt(search, scratch, serving);
             let is_settled = answer.outcome != Outcome::Miss
                 || answer.reason == Some(FallbackReason::ProviderTimeout);
-            if is_settled || (search.mode != Mode::Materialize && !is_some_gone) {
+            if is_settled || (search.mode != Mode::Materialize && !is_some_unusable) {
                 return answer;
             }
             // Nothing usable: say whether there is something that is not.
@@ -163,7 +163,7 @@ impl Finder<'_> {
     }
 
     // One search among the donors that are wanted, and the best of them; and whether it came
-    // across one that is gone.
+    // across one that is gone, or not of the tier.
     fn attempt(
         &self,
         search: &Search<'_>,
@@ -181,8 +181,12 @@ impl Finder<'_> {
             return (answer, false);
         }
         let donors = shard.read();
-        let wish = Wish::new(query, wanted, terms.gates.min_reuse_tokens);
-        let (found, segments, is_some_gone) = self.nominate(&wish, &donors, scratch);
+        let wish = Wish {
+            query,
+            wanted,
+            terms,
+        };
+        let (found, segments, is_some_unusable) = self.nominate(&wish, &donors, scratch);
         let gate_started = (self.clock_ns)();
         let judged = judge_all(terms, &donors, found.candidates);
         drop(donors);
@@ -204,7 +208,7 @@ impl Finder<'_> {
             neighbours_ns: 0,
             total_ns: 0,
         };
-        (answer, is_some_gone)
+        (answer, is_some_unusable)
     }
 
     // Whole donors, and where parts of donors came up, the best of these as well.
@@ -226,6 +230,12 @@ impl Finder<'_> {
             is_eligible: &|slot| met.is_whole(offer(slot)),
             reach: None,
             verify_max: VERIFY_MAX,
+            prospect: &|slot, continuation| {
+                let donor = donors.at(slot);
+                donor.map_or_else(Prospect::default, |donor| {
+                    prospect(wish.terms, donor, continuation)
+                })
+            },
         };
         let mut found = donors.index.search(&target, scratch, self.clock_ns);
         if met.part.get() && !found.has_identical(query.tokens.len()) {
@@ -237,7 +247,7 @@ impl Finder<'_> {
             found.add(donors.index.search(&parts, scratch, self.clock_ns));
         }
         let segments = segments(query, donors, &target, &found.candidates, scratch);
-        (found, segments, met.gone.get())
+        (found, segments, met.unusable.get())
     }
 
     /// Gives the lease of an answer back that nobody will get. One that was given before, under the
@@ -439,6 +449,31 @@ pub(super) fn judge_all(
         })
     };
     candidates.into_iter().filter_map(judge_one).collect()
+}
+
+/// What a donor that goes on so is good for under the contract.
+pub(super) fn prospect(terms: &Terms, donor: &Donor, continuation: Continuation) -> Prospect {
+    let Continuation {
+        run,
+        identical_from_start,
+    } = continuation;
+    let evidence = Evidence {
+        spans: &[],
+        anchored: run,
+        identical_from_start,
+        exact_tokens: donor.exact_tokens,
+    };
+    let prefix = gate::prefix(terms, &evidence);
+    let end = run.map_or(0, |run| run.target_end());
+    Prospect {
+        tokens: prefix.map_or(0, |prefix| prefix.tokens),
+        is_exact: prefix.is_some_and(|prefix| prefix.tier == Tier::Exact),
+        sequence: donor.sequence,
+        end: match terms.minimum_tier {
+            Tier::Exact => identical_from_start.min(donor.exact_tokens),
+            Tier::Verified => end,
+        },
+    }
 }
 
 fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {

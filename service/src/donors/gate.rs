@@ -211,8 +211,9 @@ pub fn span_tier(span: &Span, evidence: &Evidence<'_>) -> Tier {
     }
 }
 
-// The anchored run under the contract: whole blocks, a token left to compute, the tier asked for.
-fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
+/// The anchored run under the contract: whole blocks, a token left to compute, the tier asked for.
+#[must_use]
+pub fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
     let start = terms.exact_prefix_tokens;
     let block = terms.block_size.max(1);
     if !start.is_multiple_of(block) {
@@ -248,6 +249,26 @@ fn prefix(terms: &Terms, evidence: &Evidence<'_>) -> Option<Prefix> {
         donor_offset,
         tier,
     })
+}
+
+/// Whether a donor could pass as a prefix if all its tokens continued the prompt.
+#[must_use]
+pub fn may_pass(terms: &Terms, captured_tokens: u32, exact_tokens: u32) -> bool {
+    let start = terms.exact_prefix_tokens;
+    let end = captured_tokens.min(terms.prompt_tokens);
+    let run = Span {
+        donor_start: start,
+        target_start: start,
+        length: end.saturating_sub(start),
+    };
+    let evidence = Evidence {
+        spans: &[run],
+        anchored: Some(run),
+        identical_from_start: end,
+        exact_tokens,
+    };
+    let (verdict, _) = judge(terms, &evidence);
+    verdict == Verdict::Prefix
 }
 
 // Verified tokens, less the one that a synchronous load leaves to compute.

@@ -8,8 +8,8 @@ use super::{
     catalog::{Donor, Shard},
     find::{FindQuery, Finder, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
-    offer::{Wanted, Wish},
-    search::Target,
+    offer::{Offer, Wanted, Wish},
+    search::{Prospect, Target},
     vocabulary::{Discovery, VectorSearch},
 };
 
@@ -83,14 +83,24 @@ impl Finder<'_> {
             return (Answer::clone(earlier), VectorSearch::NothingIndexed);
         };
         let terms = terms(query, query.gates.over(gates), Some(shard));
-        let wish = Wish::new(query, Wanted::Serving(mode), terms.gates.min_reuse_tokens);
-        let offered = |donor: &Donor| self.offer(donor, &wish).tokens();
+        let wish = Wish {
+            query,
+            wanted: Wanted::Serving(mode),
+            terms: &terms,
+        };
+        let offer_at = |donor: Option<&Arc<Donor>>| {
+            donor.map_or(Offer::Nothing, |donor| self.offer(donor, &wish))
+        };
         let (judged, listed) = self.catalog.with_scratch(|scratch| {
             let donors = shard.read();
             // A slot may have been given to another donor since its vector was read.
             let present = |near: &Near| {
                 let donor = donors.at(near.slot)?;
-                (donor.sequence == near.sequence && offered(donor) > 0).then_some(donor)
+                let is_wanted = match self.offer(donor, &wish) {
+                    Offer::All | Offer::Part(_) | Offer::Unfit => true,
+                    Offer::Gone | Offer::Nothing => false,
+                };
+                (donor.sequence == near.sequence && is_wanted).then_some(donor)
             };
             let slots: Vec<u32> = near
                 .iter()
@@ -99,21 +109,15 @@ impl Finder<'_> {
                 .collect();
             let listed: Vec<Neighbour> = near
                 .iter()
-                .filter_map(|near| {
-                    Some(Neighbour {
-                        donor: NeighbourDonor::Registered(Arc::clone(present(near)?)),
-                        discovery,
-                        score: near.score,
-                        facts_differ: None,
-                    })
-                })
+                .filter_map(|near| Some(neighbour(present(near)?, near.score, discovery)))
                 .collect();
             let target = Target {
                 tokens: query.tokens,
                 boundary: query.exact_prefix_tokens as usize,
-                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| offered(donor) > 0),
-                reach: Some(&|slot| donors.at(slot).map_or(0, |donor| offered(donor))),
+                is_eligible: &|slot| offer_at(donors.at(slot)).tokens() > 0,
+                reach: Some(&|slot| offer_at(donors.at(slot)).tokens()),
                 verify_max: NEAR_MAX,
+                prospect: &Prospect::by_length,
             };
             let aligned = donors.index.verify_slots(&target, &slots, scratch);
             (judge_all(&terms, &donors, aligned), listed)
@@ -144,6 +148,15 @@ impl Finder<'_> {
             VectorSearch::Done
         };
         (answer, end)
+    }
+}
+
+fn neighbour(donor: &Arc<Donor>, score: f32, discovery: Discovery) -> Neighbour {
+    Neighbour {
+        donor: NeighbourDonor::Registered(Arc::clone(donor)),
+        discovery,
+        score,
+        facts_differ: None,
     }
 }
 

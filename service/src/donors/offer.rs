@@ -6,9 +6,10 @@ use super::{
     align::Span,
     catalog::Donor,
     find::{FindQuery, Finder, is_own, is_readable},
+    gate::{self, Terms},
     search::Aligned,
     seeds::{WINDOW, count_u32},
-    vocabulary::Mode,
+    vocabulary::{Mode, Tier},
 };
 use crate::leases::Sighting;
 
@@ -26,8 +27,7 @@ pub(super) enum Wanted {
 pub(super) struct Wish<'a> {
     pub(super) query: &'a FindQuery<'a>,
     pub(super) wanted: Wanted,
-    /// Fewer tokens of a donor cannot pass the gates.
-    pub(super) tokens_min: u32,
+    pub(super) terms: &'a Terms,
 }
 
 /// What there is of a donor.
@@ -36,6 +36,8 @@ pub(super) enum Offer {
     Nothing,
     /// Too little is left on its owner's device.
     Gone,
+    /// Too little of it is of the tier that the look-up asks for.
+    Unfit,
     /// So many tokens from its start.
     Part(u32),
     All,
@@ -45,19 +47,25 @@ impl Offer {
     /// Tokens from the donor's start that may be compared.
     pub(super) fn tokens(self) -> u32 {
         match self {
-            Offer::Nothing | Offer::Gone => 0,
+            Offer::Nothing | Offer::Gone | Offer::Unfit => 0,
             Offer::Part(tokens) => tokens,
             Offer::All => u32::MAX,
         }
     }
 }
 
-impl<'a> Wish<'a> {
-    pub(super) fn new(query: &'a FindQuery<'a>, wanted: Wanted, min_reuse_tokens: u32) -> Wish<'a> {
-        Wish {
-            query,
-            wanted,
-            tokens_min: min_reuse_tokens.max(count_u32(WINDOW)),
+impl Wish<'_> {
+    /// Fewer tokens of a donor cannot pass the gates.
+    fn tokens_min(&self) -> u32 {
+        self.terms.gates.min_reuse_tokens.max(count_u32(WINDOW))
+    }
+
+    /// Whether a donor whose every token continued the prompt would pass the gates in its tier.
+    fn is_fit(&self, donor: &Donor) -> bool {
+        match self.terms.minimum_tier {
+            Tier::Exact => gate::may_pass(self.terms, donor.captured_tokens, donor.exact_tokens),
+            // What does not continue the prompt may do as spans.
+            Tier::Verified => true,
         }
     }
 }
@@ -82,8 +90,9 @@ impl Finder<'_> {
             (Wanted::Any, None | Some(0)) => Offer::All,
             (Wanted::Any, Some(live)) => part(live),
             (Wanted::Serving(Mode::Materialize), _) if !is_leasable() => Offer::Nothing,
+            (Wanted::Serving(_), _) if !wish.is_fit(donor) => Offer::Unfit,
             (Wanted::Serving(_), None) => Offer::All,
-            (Wanted::Serving(_), Some(live)) if live < wish.tokens_min => Offer::Gone,
+            (Wanted::Serving(_), Some(live)) if live < wish.tokens_min() => Offer::Gone,
             (Wanted::Serving(_), Some(live)) => part(live),
         }
     }
@@ -93,7 +102,8 @@ impl Finder<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Met {
     pub(super) part: Cell<bool>,
-    pub(super) gone: Cell<bool>,
+    /// Gone, or unfit.
+    pub(super) unusable: Cell<bool>,
 }
 
 impl Met {
@@ -103,7 +113,7 @@ impl Met {
         match offer {
             Offer::All => return true,
             Offer::Part(_) => self.part.set(true),
-            Offer::Gone => self.gone.set(true),
+            Offer::Gone | Offer::Unfit => self.unusable.set(true),
             Offer::Nothing => {}
         }
         false

@@ -1,5 +1,7 @@
 //! The search of one namespace: seeds nominate donors, alignment verifies them.
 
+use boundary::Standing;
+
 use super::{
     align::{Aligner, Span, anchored_run, common_prefix},
     index::DonorIndex,
@@ -9,18 +11,6 @@ use super::{
 
 /// Comparisons, in the aligner's units, after which no further donor is verified.
 const QUERY_WORK_MAX: usize = 24_576;
-/// Verified at most, of the donors that may continue the prompt further than those with most votes.
-const ANCHORED_MAX: usize = 2;
-/// Donors of the rarest of the first seeds that are looked up in the lists of the others.
-const ANCHORED_DONORS_MAX: usize = 64;
-/// Lists of those others.
-const ANCHORED_LISTS_MAX: usize = 8;
-/// Seeds looked ahead for one with so few donors.
-const ANCHORED_AHEAD_MAX: usize = 32;
-/// Donors of those whose tokens at the boundary are compared: each is a visit to cold memory.
-const ANCHORED_PROBES_MAX: usize = 16;
-/// Look-ups of those donors in the lists of the first seeds.
-const ANCHORED_LOOKUPS_MAX: usize = 256;
 /// Votes that a donor needs when only short seeds know it.
 const SHORT_VOTES_MIN: u32 = 2;
 /// Verified at most when only short seeds know them: they explain a miss, no more.
@@ -39,6 +29,52 @@ pub struct Target<'a> {
     pub reach: Option<&'a dyn Fn(u32) -> u32>,
     /// Donors compared token by token.
     pub verify_max: usize,
+    /// What a donor in a slot is good for that continues the prompt so: of donors that seeds cannot
+    /// tell apart, the best are compared.
+    pub prospect: &'a dyn Fn(u32, Continuation) -> Prospect,
+}
+
+/// How a donor goes on where the boundary is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Continuation {
+    /// A run that begins exactly at the boundary.
+    pub run: Option<Span>,
+    /// Tokens that donor and target share from their starts.
+    pub identical_from_start: u32,
+}
+
+impl Continuation {
+    fn of(aligned: &Aligned) -> Self {
+        Self {
+            run: aligned.anchored,
+            identical_from_start: aligned.identical_from_start,
+        }
+    }
+}
+
+/// What a continuation is worth: the greater the better.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prospect {
+    /// Reusable tokens.
+    pub tokens: u32,
+    /// Whether the engine may keep them.
+    pub is_exact: bool,
+    /// The higher the fresher.
+    pub sequence: u64,
+    /// Where in the target what can be used of the run ends.
+    pub end: u32,
+}
+
+impl Prospect {
+    /// By the length of the run alone, whatever the donor.
+    #[must_use]
+    pub fn by_length(_: u32, continuation: Continuation) -> Self {
+        Self {
+            tokens: continuation.run.map_or(0, |run| run.length),
+            end: continuation.run.map_or(0, |run| run.target_end()),
+            ..Self::default()
+        }
+    }
 }
 
 /// Verified donors, and what finding them took.
@@ -105,6 +141,7 @@ pub struct Scratch {
     aligner: Aligner,
     donor: Vec<u32>,
     anchored: Vec<u32>,
+    standings: Vec<Standing>,
 }
 
 impl DonorIndex {
@@ -252,6 +289,7 @@ impl DonorIndex {
 
     /// Verifies candidates until none left can be better than the best.
     fn verify_best(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
+        self.put_best_first(target, scratch);
         let mut most_hits = 0;
         for at in 0..scratch.candidates.len() {
             let Candidate { slot, votes } = scratch.candidates[at];
@@ -269,146 +307,6 @@ impl DonorIndex {
             }
         }
         out.retain(|aligned| aligned.coverage > 0);
-    }
-
-    /// Verifies donors that may continue the prompt further than any verified so far.
-    fn verify_anchored(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
-        self.nominate_anchored(target, scratch, out);
-        self.verify_nominated(target, scratch, out);
-        let boundary = count_u32(target.boundary);
-        let in_place = |aligned: &Aligned| {
-            aligned
-                .anchored
-                .is_some_and(|run| run.donor_start == boundary)
-        };
-        if out.iter().any(|aligned| aligned.anchored.is_some()) && !out.iter().any(in_place) {
-            self.nominate_in_place(target, scratch, out);
-            self.verify_nominated(target, scratch, out);
-        }
-    }
-
-    fn verify_nominated(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
-        for at in 0..scratch.anchored.len() {
-            if scratch.aligner.work() > QUERY_WORK_MAX {
-                break;
-            }
-            let aligned = self.verify(target, scratch, scratch.anchored[at]);
-            out.extend(aligned.filter(|aligned| aligned.coverage > 0));
-        }
-    }
-
-    /// A donor that has the boundary's tokens at the boundary's place may be exact, which no donor
-    /// that has them elsewhere can be: it is worth a look also where its run is no longer.
-    fn nominate_in_place(&self, target: &Target<'_>, scratch: &mut Scratch, verified: &[Aligned]) {
-        let Scratch {
-            anchored,
-            hits,
-            leading,
-            ..
-        } = scratch;
-        anchored.clear();
-        let leading = &hits[..*leading];
-        let first = &target.tokens[target.boundary..][..WINDOW];
-        let Some(rarest) = leading.iter().min_by_key(|hit| hit.donors) else {
-            return;
-        };
-        for start in [rarest, &leading[0]] {
-            let listed = self.postings.listed(start.list);
-            listed.last_into(ANCHORED_DONORS_MAX, anchored);
-            anchored.retain(|&slot| {
-                self.tokens(slot)
-                    .is_some_and(|donor| donor.has_at(target.boundary, first))
-                    && verified.iter().all(|aligned| aligned.slot != slot)
-                    && (target.is_eligible)(slot)
-            });
-            if !anchored.is_empty() {
-                break;
-            }
-        }
-        self.keep_deepest(&mut leading.iter(), ANCHORED_MAX, anchored);
-    }
-
-    /// Those donors have all the first seeds beyond the boundary, one more than a verified one has
-    /// in a run from there. Such as have the very tokens at the boundary's place come first; where
-    /// there is none, one that may have them elsewhere gets a chance.
-    fn nominate_anchored(&self, target: &Target<'_>, scratch: &mut Scratch, verified: &[Aligned]) {
-        let Scratch {
-            anchored,
-            hits,
-            leading,
-            ..
-        } = scratch;
-        anchored.clear();
-        let runs = verified.iter().filter_map(|aligned| aligned.anchored);
-        let reached = runs.map(|run| run.target_end()).max().unwrap_or(0);
-        let leading = &hits[..*leading];
-        let inside = leading.partition_point(|hit| hit.position + count_u32(WINDOW) <= reached);
-        let Some(wanted) = leading.get(..=inside) else {
-            return;
-        };
-        let Some(rarest) = wanted.iter().min_by_key(|hit| hit.donors) else {
-            return;
-        };
-        // A rare seed further on tells more; where its donors lack the ones before, the newest of
-        // the rarest of those have to do.
-        let mut ahead = leading[inside..].iter().take(ANCHORED_AHEAD_MAX);
-        let rare = ahead.find(|hit| hit.donors as usize <= ANCHORED_DONORS_MAX);
-        for start in rare.into_iter().chain([rarest]) {
-            anchored.clear();
-            let listed = self.postings.listed(start.list);
-            listed.last_into(ANCHORED_DONORS_MAX, anchored);
-            // From the last on: it is what the verified ones lack.
-            for hit in wanted.iter().rev().take(ANCHORED_LISTS_MAX) {
-                self.keep_those_with(hit, anchored);
-            }
-            anchored.retain(|&slot| {
-                verified.iter().all(|aligned| aligned.slot != slot) && (target.is_eligible)(slot)
-            });
-            if !anchored.is_empty() {
-                break;
-            }
-        }
-        let mut beyond = leading[inside + 1..].iter();
-        self.keep_deepest(&mut beyond, ANCHORED_PROBES_MAX, anchored);
-        let first = &target.tokens[target.boundary..][..WINDOW];
-        let is_aligned = |&slot: &u32| {
-            self.tokens(slot)
-                .is_some_and(|donor| donor.has_at(target.boundary, first))
-        };
-        let kept = if anchored.iter().any(is_aligned) {
-            anchored.retain(is_aligned);
-            ANCHORED_MAX
-        } else {
-            1
-        };
-        self.keep_deepest(&mut beyond, kept, anchored);
-    }
-
-    /// Drops donors that lack one of the next seeds while others have it, until few are left.
-    fn keep_deepest(
-        &self,
-        next: &mut std::slice::Iter<'_, Hit>,
-        few: usize,
-        donors: &mut Vec<u32>,
-    ) {
-        let mut lookups = 0;
-        let mut before = Vec::new();
-        while donors.len() > few && lookups < ANCHORED_LOOKUPS_MAX {
-            let Some(hit) = next.next() else { break };
-            lookups += donors.len();
-            before.clone_from(donors);
-            self.keep_those_with(hit, donors);
-            if donors.is_empty() {
-                donors.append(&mut before);
-                break;
-            }
-        }
-        donors.truncate(few);
-    }
-
-    fn keep_those_with(&self, hit: &Hit, donors: &mut Vec<u32>) {
-        let mut listed = self.postings.listed(hit.list).ascending();
-        donors.retain(|&donor| listed.has(donor));
     }
 
     /// Compares a donor with the target token by token.
@@ -486,5 +384,6 @@ fn hits_inside(hits: &[Hit], spans: &[Span]) -> u32 {
     count_u32(inside.count())
 }
 
+mod boundary;
 #[cfg(test)]
 mod tests;

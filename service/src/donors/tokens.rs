@@ -2,6 +2,8 @@
 
 use kvatlas_kernels::prompt::{GROUP, PADDING_BYTES, unpack};
 
+use super::align::common_prefix;
+
 /// An immutable token sequence at 1 to 32 bits a token.
 ///
 /// A donor of a 150,000-word vocabulary takes 18 bits a token, little more than half of a `u32`.
@@ -119,6 +121,33 @@ impl<Bytes: AsRef<[u8]>> PackedTokens<Bytes> {
             self.unpack_groups(at / GROUP, there);
             there[offset..][..wanted.len()] == *wanted
         })
+    }
+
+    /// How many tokens from `start` on are the first of `wanted`.
+    pub fn shared_at(&self, start: usize, wanted: &[u32]) -> usize {
+        /// Small enough to tell a stranger early, large enough to amortize the call.
+        const STEP: usize = 64;
+        let wanted = &wanted[..wanted.len().min(self.length.saturating_sub(start))];
+        let mut buffer = [0; STEP + GROUP];
+        let mut shared = 0;
+        for wanted in wanted.chunks(STEP) {
+            let at = start + shared;
+            let offset = at % GROUP;
+            let there = &mut buffer[..(offset + wanted.len()).next_multiple_of(GROUP)];
+            self.unpack_groups(at / GROUP, there);
+            let equal = common_prefix(&there[offset..], wanted);
+            shared += equal;
+            if equal < wanted.len() {
+                break;
+            }
+        }
+        shared
+    }
+
+    /// The byte where token `at` begins, or one shortly before; none where there is no such token.
+    pub(super) fn byte_of(&self, at: usize) -> Option<&u8> {
+        let first = at / GROUP * usize::from(self.width);
+        self.as_bytes().get(first).filter(|_| at < self.length)
     }
 
     /// Fills `out`, a whole number of groups, from group `first` on.

@@ -3,7 +3,7 @@
 use kvatlas_proto::v1::{self, FallbackReason, FindOutcome, LeaseRefusal, LeaseState, Mode};
 use tonic::Code;
 
-use crate::harness::{Harness, check_miss, lookup, namespace, registration, text};
+use crate::harness::{Harness, check_miss, lookup, namespace, owner, registration, text};
 
 const HOLDER: &str = "engine-1";
 
@@ -61,7 +61,7 @@ async fn only_an_announced_owner_in_the_same_generation_can_be_leased() {
     harness.register("d", &prompt).await;
     check_miss(&mut harness, lookup(&prompt), FallbackReason::DonorStale).await;
     let late = v1::AnnounceOwnerRequest {
-        owner: crate::harness::owner("worker-1"),
+        owner: owner("worker-1"),
         generation: 6,
         ttl_ms: 0,
     };
@@ -88,7 +88,7 @@ async fn only_an_announced_owner_in_the_same_generation_can_be_leased() {
     assert_eq!(harness.validate(&lease, HOLDER).await, LeaseState::Stale);
     check_miss(&mut harness, lookup(&prompt), FallbackReason::ProviderMiss).await;
     let request = v1::AnnounceOwnerRequest {
-        owner: crate::harness::owner("worker-1"),
+        owner: owner("worker-1"),
         generation: 7,
         ttl_ms: 0,
     };
@@ -107,7 +107,7 @@ async fn a_stale_donor_does_not_hide_one_that_can_be_leased() {
     let prompt = text(3, 1200);
     for i in 0..12 {
         let mut request = registration(&format!("silent{i}"), &prompt);
-        request.owner = crate::harness::owner(&format!("silent-{i}"));
+        request.owner = owner(&format!("silent-{i}"));
         harness.register_as(request).await.unwrap();
     }
     harness.register("live", &prompt[..900]).await;
@@ -382,4 +382,49 @@ async fn donors_that_share_more_elsewhere_do_not_hide_the_exact_one() {
             (v1::Tier::Exact, 1296)
         );
     }
+}
+
+#[tokio::test]
+async fn donors_that_are_not_exact_enough_do_not_hide_one_that_is() {
+    let mut harness = Harness::materialize().await;
+    for worker in 1..12 {
+        harness.announce(&format!("worker-{worker}"), 7).await;
+    }
+    // So many tokens of a longer donor are exact; beside those the right one is found all the same.
+    for (case, exact_tokens) in [(0, 0), (1, 256), (2, 1_104)] {
+        let prompt = text(900 + case, 2_000);
+        harness
+            .register(&format!("exact{case}"), &prompt[..1_500])
+            .await;
+        for worker in 2..12 {
+            let mut longer = registration(&format!("longer{case}-{worker}"), &prompt);
+            longer.owner = owner(&format!("worker-{worker}"));
+            longer.exact_tokens = exact_tokens;
+            harness.register_as(longer).await.unwrap();
+        }
+        let mut request = lookup(&prompt);
+        request.minimum_tier = v1::Tier::Exact.into();
+        let answer = harness.find(request).await;
+        assert!(answer.lease.is_some(), "{answer:?}");
+        let found = answer.r#match.unwrap();
+        assert_eq!(found.donor_id, format!("exact{case}"));
+        assert_eq!(
+            (found.tier(), found.reusable_prefix_tokens),
+            (v1::Tier::Exact, 1_488)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_miss_for_want_of_exact_tokens_says_so() {
+    let mut harness = Harness::discovery().await;
+    let prompt = text(31, 1_600);
+    let mut request = registration("verified", &prompt);
+    request.exact_tokens = 0;
+    harness.register_as(request).await.unwrap();
+    let mut request = lookup(&prompt);
+    request.minimum_tier = v1::Tier::Exact.into();
+    request.explain = true;
+    let answer = check_miss(&mut harness, request, FallbackReason::NotPrefixAnchored).await;
+    assert_eq!(answer.rejected[0].donor_id, "verified");
 }

@@ -1,6 +1,7 @@
 //! Donor discovery seen from outside: a real server, its wire, and what must be found or not.
 
 #[cfg(test)]
+mod crowds;
 mod faults;
 #[cfg(test)]
 mod harness;

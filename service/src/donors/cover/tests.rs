@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::donors::index::prepare;
+use crate::donors::{index::prepare, search::Prospect};
 
 type Candidates = Vec<(usize, Vec<Span>)>;
 
@@ -233,6 +233,7 @@ fn check_search(passages: u32, expected: &[u32]) {
         is_eligible: &|_| true,
         reach: None,
         verify_max: 8,
+        prospect: &Prospect::by_length,
     };
     let mut scratch = Scratch::default();
     let first = index.search(&target, &mut scratch, &|| 0).candidates;

@@ -75,6 +75,7 @@ fn search_beyond(
         is_eligible,
         reach: None,
         verify_max: 8,
+        prospect: &Prospect::by_length,
     };
     let mut scratch = Scratch::default();
     let found = index.search(&target, &mut scratch, &|| 0);
@@ -324,7 +325,7 @@ fn dull_prompts_are_bounded() {
     let dull = vec![5; 8_192];
     let index = index_of((0..300).map(|i| vec![5; 8_192 - i]));
     let found = search(&index, &dull);
-    assert!(found.len() <= 8 + ANCHORED_MAX);
+    assert!(found.len() <= 8 + boundary::ANCHORED_MAX);
 }
 
 #[test]
@@ -338,6 +339,7 @@ fn given_donors_are_compared_whoever_nominated_them() {
             is_eligible: &|slot| slot != barred,
             reach: None,
             verify_max: 8,
+            prospect: &Prospect::by_length,
         };
         let found = index.verify_slots(&target, slots, &mut Scratch::default());
         let slots: Vec<u32> = found.iter().map(|aligned| aligned.slot).collect();
@@ -392,6 +394,7 @@ fn what_is_uncovered_finds_its_own_donors() {
             is_eligible: &|_| true,
             reach: None,
             verify_max: 8,
+            prospect: &Prospect::by_length,
         };
         let found = index.nominate_uncovered(&target, covered, &mut Scratch::default(), max);
         let mut slots: Vec<u32> = found.iter().map(|aligned| aligned.slot).collect();
