@@ -7,5 +7,6 @@
 pub mod event;
 pub mod feed;
 pub mod pick;
+mod repeats;
 pub mod view;
 pub mod wire;

@@ -86,10 +86,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn measure(world: &World, queries: &[Query]) -> String {
     let mut scratch = Scratch::default();
     let mut first = Vec::new();
-    let mut least = vec![f64::MAX; queries.len()];
     let mut found = Vec::new();
-    let mut least_seeds = vec![f64::MAX; queries.len()];
-    let mut least_align = least_seeds.clone();
+    let [mut least, mut least_seeds, mut least_align] =
+        std::array::from_fn(|_| vec![f64::MAX; queries.len()]);
     for pass in 0..PASSES {
         for (i, query) in queries.iter().enumerate() {
             let (us, result) = search(&world.index, &query.tokens, &mut scratch);
@@ -102,10 +101,7 @@ fn measure(world: &World, queries: &[Query]) -> String {
             }
         }
     }
-    let mut right = 0;
-    let mut exact = 0;
-    let mut false_spans = 0;
-    let mut verified = 0;
+    let (mut right, mut exact, mut false_spans, mut verified) = (0, 0, 0, 0);
     let (mut reported, mut best_total) = (0, 0);
     for (query, found) in queries.iter().zip(&found) {
         verified += found.candidates.len();
@@ -251,10 +247,8 @@ impl World {
         let mut tokens = Vec::new();
         let packed = self.index.tokens(slot as u32).expect("every slot has one");
         packed.unpack_into(&mut tokens);
-        Donor {
-            tokens,
-            passages: self.passages[slot].clone(),
-        }
+        let passages = self.passages[slot].clone();
+        Donor { tokens, passages }
     }
 
     /// Takes donors out and puts them in again, what is made outside the lock included;

@@ -15,6 +15,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use self::opening::{Parts, open_aside};
 use crate::{
     config::{ListenAddress, ServeArgs, TextArgsError},
+    donor_events::nats::BadSource,
     donors::text,
     events::{feeds::FollowError, sources::SourcesError},
     listen::Listener,
@@ -28,6 +29,7 @@ use crate::{
     },
 };
 
+mod donor_events;
 mod events;
 mod near;
 mod opening;
@@ -59,6 +61,8 @@ pub enum AppError {
     Sources(#[from] SourcesError),
     #[error("--kv-events: worker {worker}: {error}")]
     Follow { worker: String, error: FollowError },
+    #[error(transparent)]
+    DonorEvents(#[from] BadSource),
     #[error("--device: {0}")]
     Device(CudaError),
     #[error("cannot listen on {address}: {error}")]
@@ -220,6 +224,7 @@ async fn live(
     on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
+    let sources = args.donor_event_sources()?;
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
@@ -260,6 +265,7 @@ async fn live(
         servers.spawn(serving);
     }
     attend(args, &supervisor, &core, (&reporter, &stage_seen));
+    donor_events::follow(sources, &supervisor, &core.donor_events, &stage_seen);
     stage.send_replace(Stage::Ready);
     tracing::info!(grpc = ?bound.grpc, http = %bound.http, epoch = core.catalog.epoch, "ready");
     on_ready(&bound)?;
@@ -313,6 +319,7 @@ fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     core.summary_importers.stop();
     core.finders.stop();
     core.near.threads.stop();
+    core.donor_events.stop();
     if let Some(embedder) = &core.near.embedder {
         embedder.stop();
     }

@@ -12,7 +12,11 @@ use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 pub use self::events::EventArgs;
 pub use self::namespace_file::NamespaceFile;
 pub use self::text::{TextArgs, TextArgsError};
-use crate::{donors::gate::Gates, routing::query};
+use crate::{
+    donor_events::nats::{BadSource, NatsSource, SOURCES_MAX},
+    donors::gate::Gates,
+    routing::query,
+};
 
 /// Where the server listens for gRPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -268,6 +272,18 @@ pub struct ServeArgs {
     )]
     pub sketches: bool,
 
+    /// NATS server that other providers publish donor events on, as
+    /// nats://HOST:PORT[,subject=semantic-kv-events]; USER:PASSWORD@ or TOKEN@ before the host,
+    /// tls:// to encrypt. May be given several times; in the environment, with spaces between.
+    #[arg(
+        long = "donor-events",
+        env = "KVATLAS_DONOR_EVENTS",
+        hide_env_values = true,
+        value_delimiter = ' ',
+        value_name = "URL"
+    )]
+    pub donor_events: Vec<Hidden>,
+
     #[command(flatten)]
     pub gates: GateArgs,
 
@@ -437,6 +453,7 @@ impl Default for ServeArgs {
             models_dir: None,
             mode: None,
             sketches: true,
+            donor_events: Vec::new(),
             workers: 0,
             calls_in_flight_max: 4096,
             message_bytes_max: 8 << 20,
@@ -473,6 +490,20 @@ impl Default for ServeArgs {
 }
 
 impl ServeArgs {
+    /// Where donor events of other providers come from.
+    ///
+    /// # Errors
+    /// When a source is not understood; it is not quoted.
+    pub fn donor_event_sources(&self) -> Result<Vec<NatsSource>, BadSource> {
+        if self.donor_events.len() > SOURCES_MAX {
+            return Err(BadSource::TooMany);
+        }
+        let sources = self.donor_events.iter();
+        sources
+            .map(|Hidden(text)| NatsSource::parse(text))
+            .collect()
+    }
+
     /// Threads that serve calls: more than one on two cores only steals from the callers.
     #[must_use]
     pub fn runtime_workers(&self) -> usize {
@@ -481,6 +512,22 @@ impl ServeArgs {
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         if cores <= 2 { 1 } else { cores - 1 }
+    }
+}
+
+/// What may hold a password: never shown. Reading it cannot fail, since the message would quote it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(pub String);
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Hidden {
+        Hidden(text)
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("(hidden)")
     }
 }
 

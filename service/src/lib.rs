@@ -6,6 +6,7 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod donor_events;
 pub mod donors;
 pub mod events;
 pub mod leases;

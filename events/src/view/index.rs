@@ -10,6 +10,7 @@
 //! Chains are spread over shards by their first block, so that a look-up reads one shard and
 //! never sees half of an event. A shard's table is cut into parts, so that none grows for long.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
@@ -47,6 +48,20 @@ pub struct Put {
 }
 
 impl Put {
+    /// Not put yet.
+    fn of(own: OwnHash) -> Self {
+        let nowhere = Place {
+            node: 0,
+            shard: 0,
+            offset: 0,
+        };
+        let held = Held {
+            is_new: false,
+            is_newly_sure: false,
+        };
+        Self::new(nowhere, own, held)
+    }
+
     pub(super) fn new(place: Place, own: OwnHash, held: Held) -> Self {
         let Held {
             is_new,
@@ -102,18 +117,23 @@ impl Index {
             Start::After(place) => self.write_shard(usize::from(place.shard)),
         };
         let shard = &mut *guard;
-        let (mut parent, mut last) = match start {
+        let (mut parent, mut own) = match start {
             Start::Root(root) => (None, root),
             Start::After(place) => (Some(Spot::of(place)), shard.own(Spot::of(place))),
         };
-        for &content in contents {
-            let own = link(last, content);
-            let Some(spot) = shard.spot(parent, own) else {
+        puts.extend(contents.iter().map(|&content| {
+            own = link(own, content);
+            Put::of(own)
+        }));
+        shard.touch(puts);
+        for at in 0..puts.len() {
+            let Some(spot) = shard.spot(parent, &puts[at..]) else {
+                puts.truncate(at);
                 return;
             };
             let held = shard.nodes[spot.node as usize].hold(claim, spot.offset);
-            puts.push(Put::new(spot.place(number), own, held));
-            (parent, last) = (Some(spot), own);
+            puts[at] = Put::new(spot.place(number), puts[at].own, held);
+            parent = Some(spot);
         }
     }
 
@@ -262,8 +282,15 @@ impl Shard {
             .map(|at| part.at(at).spot())
     }
 
-    /// Where a block is, or is now put: in its parent's node where it is the next one there.
-    fn spot(&mut self, parent: Option<Spot>, own: OwnHash) -> Option<Spot> {
+    fn touch(&self, puts: &[Put]) {
+        let touch = |put: &Put| self.parts[part_of(put.own)].touch(tag(put.own));
+        black_box(puts.iter().map(touch).fold(0, u32::wrapping_add));
+    }
+
+    /// Where the first of consecutive blocks is, or is now put: in its parent's node where it is
+    /// the next one there.
+    fn spot(&mut self, parent: Option<Spot>, blocks: &[Put]) -> Option<Spot> {
+        let own = blocks.first()?.own;
         if let Some(parent) = parent {
             let next = Spot {
                 node: parent.node,
@@ -279,7 +306,7 @@ impl Shard {
         }
         let spot = match parent.and_then(|parent| self.append(parent, own)) {
             Some(spot) => spot,
-            None => self.begin(parent, own)?,
+            None => self.begin(parent, own, blocks.len())?,
         };
         self.parts[part_of(own)].insert(Entry::new(own, spot));
         Some(spot)
@@ -299,14 +326,16 @@ impl Shard {
         })
     }
 
-    fn begin(&mut self, parent: Option<Spot>, own: OwnHash) -> Option<Spot> {
+    /// A node of its own, for as many blocks as are known to follow.
+    fn begin(&mut self, parent: Option<Spot>, own: OwnHash, blocks: usize) -> Option<Spot> {
         let parent_link = parent.map(|parent| (parent.node, parent.offset));
         let depth = parent.map_or(0, |parent| {
             let node = &mut self.nodes[parent.node as usize];
             node.adopt(parent.offset);
             node.depth + u32::from(parent.offset) + 1
         });
-        let new = Node::new(parent_link, depth, own);
+        let room = (NODE_BLOCKS - depth % NODE_BLOCKS) as usize;
+        let new = Node::new(parent_link, depth, own, blocks.min(room));
         let node = match self.free.pop() {
             Some(node) => {
                 self.nodes[node as usize] = new;
@@ -511,7 +540,7 @@ mod tests {
         for chain in chains {
             let mut parent = None;
             for &own in chain {
-                parent = shard.spot(parent, own);
+                parent = shard.spot(parent, &[Put::of(own)]);
                 let spot = parent.expect("room");
                 let claim = Claim {
                     seat: Seat::new(0, 0),

@@ -1,6 +1,7 @@
 //! One (medium, group) of a source: which block an engine's hash names there, and how often.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 
 use super::hash::Shape;
 use super::index::{Place, Put};
@@ -67,6 +68,12 @@ impl Lane {
 
     pub(super) fn place(&self, hash: EngineHash) -> Option<Place> {
         self.find(hash).map(|at| self.held.at(at).place())
+    }
+
+    /// Reads where names are or will be, all at once.
+    pub(super) fn touch(&self, hashes: &[EngineHash]) {
+        let touch = |&hash| self.held.touch(tag(hash));
+        black_box(hashes.iter().map(touch).fold(0, u32::wrapping_add));
     }
 
     pub(super) fn learn(&mut self, hash: EngineHash, put: Put) -> Learned {

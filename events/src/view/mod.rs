@@ -66,7 +66,9 @@ pub struct SourceId {
 /// What an event did to the blocks on a source's device: to end leases, and to confirm donors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The block is surely there now (see [`View::resident`]), and was not, or was in doubt.
+    /// The block is surely there now (see [`View::resident`]), and was not, or was in doubt. Not
+    /// told of blocks that become so, or cease to be, because a group shows what it is or that it
+    /// exists: groups do that in their first events.
     Stored(OwnHash),
     /// A copy was removed. Whoever relies on the block can do so no longer, even where it is
     /// not gone: which copy is left, nobody says.

@@ -81,10 +81,18 @@ enum Holders {
 }
 
 impl Node {
-    pub(super) fn new(parent: Option<(u32, u8)>, depth: u32, own: OwnHash) -> Self {
+    /// With its first block, and room for some.
+    pub(super) fn new(
+        parent: Option<(u32, u8)>,
+        depth: u32,
+        own: OwnHash,
+        room_blocks: usize,
+    ) -> Self {
         let (parent, parent_offset) = parent.map_or((0, 0), |(node, offset)| (node + 1, offset));
+        let mut hashes = Vec::with_capacity(room_blocks);
+        hashes.push(own);
         Self {
-            hashes: vec![own],
+            hashes,
             parent,
             parent_offset,
             depth,

@@ -4,10 +4,30 @@ use super::index::Place;
 use super::lane::{Forgotten, Lane};
 use super::source::{Around, Source};
 use super::{Change, Outcome};
-use crate::event::{EngineHash, Medium, Removed};
+use crate::event::{EngineHash, Event, Medium, Removed};
 
 impl Source {
-    pub(super) fn remove(&mut self, removed: &Removed, around: &mut Around<'_>) {
+    pub(super) fn remove_all(&mut self, events: &[Event<'_>], around: &mut Around<'_>) {
+        let removals = || {
+            events.iter().filter_map(|event| match event {
+                Event::Removed(removed) => Some(removed),
+                Event::Stored(_) | Event::Cleared => None,
+            })
+        };
+        // Most have one hash.
+        for removed in removals() {
+            for lane in &self.lanes {
+                if lane.medium == removed.medium {
+                    lane.touch(&removed.hashes);
+                }
+            }
+        }
+        for removed in removals() {
+            self.remove(removed, around);
+        }
+    }
+
+    fn remove(&mut self, removed: &Removed, around: &mut Around<'_>) {
         for &hash in &removed.hashes {
             let mut is_known = false;
             let lanes = self.lanes_of(removed, hash);

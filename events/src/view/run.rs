@@ -2,7 +2,8 @@
 
 use super::hash::{self, Shape};
 use super::{LOOKAHEAD_TOKENS_MAX, Outcome};
-use crate::event::{EngineHash, Extra, Stored};
+use crate::event::{Extra, Stored};
+use crate::repeats::Repeats;
 
 /// Consecutive blocks, cut and hashed.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) fn is_bare(stored: &Stored<'_>) -> bool {
     stored.tokens.is_empty() && !stored.hashes.is_empty()
 }
 
-pub(super) fn read(stored: &Stored<'_>) -> Result<Stretch, Refused> {
+pub(super) fn read(stored: &Stored<'_>, repeats: &mut Repeats) -> Result<Stretch, Refused> {
     let refuse = |outcome| Err(Refused(outcome));
     let Stored {
         hashes,
@@ -43,7 +44,7 @@ pub(super) fn read(stored: &Stored<'_>) -> Result<Stretch, Refused> {
     if stored.parent.is_some_and(|parent| hashes.contains(&parent)) {
         return refuse(Outcome::SelfParent);
     }
-    if has_double(hashes) {
+    if repeats.any(hashes) {
         return refuse(Outcome::DuplicateHash);
     }
     if !is_page(stored.block_size) {
@@ -65,18 +66,6 @@ pub(super) fn read(stored: &Stored<'_>) -> Result<Stretch, Refused> {
 /// is shorter than the rest.
 fn is_page(block_size: u32) -> bool {
     block_size.is_power_of_two() || block_size.is_multiple_of(8)
-}
-
-fn has_double(hashes: &[EngineHash]) -> bool {
-    match hashes {
-        [] | [_] => false,
-        [one, other] => one == other,
-        _ => {
-            let mut sorted = hashes.to_vec();
-            sorted.sort_unstable();
-            sorted.windows(2).any(|pair| pair[0] == pair[1])
-        }
-    }
 }
 
 /// Nothing where it is not known which extras belong to which block.

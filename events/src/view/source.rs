@@ -12,6 +12,7 @@ use super::run::{self, Refused, Stretch};
 use super::tenants::Tenants;
 use super::{BLOCKS_MAX, Change, Counts, GROUPS_MAX, Outcome};
 use crate::event::{EngineHash, Event, Kind, Medium, Stored};
+use crate::repeats::Repeats;
 
 #[derive(Debug)]
 pub(super) struct Source {
@@ -23,6 +24,7 @@ pub(super) struct Source {
     pub(super) orphans: Orphans,
     pub(super) loose: Loose,
     tenants: Tenants,
+    repeats: Repeats,
     puts: Vec<Put>,
     /// Set for ever: whoever still has a hold of it changes nothing.
     pub(super) is_removed: bool,
@@ -58,6 +60,7 @@ impl Source {
             orphans: Orphans::default(),
             loose: Loose::default(),
             tenants: Tenants::default(),
+            repeats: Repeats::default(),
             puts: Vec::new(),
             is_removed: false,
             announced: Vec::new(),
@@ -68,7 +71,8 @@ impl Source {
     /// it. Between two clears the order says nothing: all that is stored goes first, so that a
     /// removal finds its block, and what is left is never more than the engine has.
     pub(super) fn apply(&mut self, events: &[Event<'_>], around: &mut Around<'_>) {
-        for (number, settled) in events.split(|event| *event == Event::Cleared).enumerate() {
+        let is_clear = |event: &Event<'_>| matches!(event, Event::Cleared);
+        for (number, settled) in events.split(is_clear).enumerate() {
             if number > 0 {
                 around.counts.one(Outcome::Cleared);
                 self.clear(around);
@@ -87,11 +91,7 @@ impl Source {
                     self.store_bare(stored, around);
                 }
             }
-            for event in settled {
-                if let Event::Removed(removed) = event {
-                    self.remove(removed, around);
-                }
-            }
+            self.remove_all(settled, around);
         }
     }
 
@@ -163,7 +163,7 @@ impl Source {
             Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
             Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
         }
-        let stretch = match run::read(stored) {
+        let stretch = match run::read(stored, &mut self.repeats) {
             Ok(stretch) => stretch,
             Err(Refused(outcome)) => return around.counts.one(outcome),
         };
@@ -251,6 +251,7 @@ impl Source {
             is_sure: blocks.is_sure && is_paired,
         };
         let mut puts = std::mem::take(&mut self.puts);
+        self.lanes[lane].touch(hashes);
         around.index.put_as(claim, start, contents, &mut puts);
         if is_paired {
             let (hashes, refused) = hashes.split_at(puts.len());

@@ -3,9 +3,9 @@
 use super::{
     fields::{Field, Fields},
     reader::{Head, Reader},
-    repeats::Repeats,
 };
 use crate::event::Event;
+use crate::repeats::Repeats;
 
 /// Why an event is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

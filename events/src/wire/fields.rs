@@ -4,10 +4,10 @@ use super::{
     EVENT_HASHES_MAX,
     extra::read_extra,
     reader::Reader,
-    repeats::Repeats,
     tokens::{Tokens, read_lookahead, read_tokens},
 };
 use crate::event::{Adapter, EngineHash, Kind, Medium, Removed, Stored};
+use crate::repeats::Repeats;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {

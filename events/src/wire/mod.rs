@@ -19,15 +19,14 @@ mod event;
 mod extra;
 mod fields;
 mod reader;
-mod repeats;
 mod tokens;
 
 pub use encode::{Form, encode};
 
 use crate::event::{Batch, Rejected};
+use crate::repeats::Repeats;
 use event::Rejection;
 use reader::{Head, Reader};
-use repeats::Repeats;
 
 /// The longest payload that is read.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;

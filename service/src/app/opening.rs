@@ -5,7 +5,7 @@ use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use kvatlas_kernels::score::Cpu;
 use tokio::sync::{Semaphore, watch};
 
-use super::{AppError, events, near};
+use super::{AppError, donor_events, events, near};
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
@@ -90,6 +90,7 @@ fn open(
     let writer = supervisor.thread("donor-writer", move || writer.run());
     threads.push(writer.map_err(AppError::Thread)?);
     let metrics = Metrics::new(store.epoch());
+    let donor_events = donor_events::intake(supervisor, &near, &metrics)?;
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
@@ -119,6 +120,7 @@ fn open(
         finders: workers("long-lookup", FINDERS, FINDER_QUEUE_DEPTH_MAX)?,
         near,
         feeds,
+        donor_events,
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,

@@ -7,6 +7,7 @@ use super::{
     catalog::Donor,
     gate::Worth,
     namespace::NamespaceId,
+    owners::OwnerKey,
     vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
 use crate::leases::Grant;
@@ -83,12 +84,48 @@ pub struct Segment {
 /// A donor that shares vocabulary or meaning with the prompt.
 #[derive(Debug, Clone)]
 pub struct Neighbour {
-    pub donor: Arc<Donor>,
+    pub donor: NeighbourDonor,
     pub discovery: Discovery,
     /// A cosine, or a mean of cosines.
     pub score: f32,
     /// Absent when the text of one of the two is not known.
     pub facts_differ: Option<bool>,
+}
+
+/// Whose donor it is.
+#[derive(Debug, Clone)]
+pub enum NeighbourDonor {
+    Registered(Arc<Donor>),
+    /// By another provider: nothing else is known of it.
+    Announced {
+        donor_id: Box<str>,
+        /// None: its KV lies in a store that is no worker's.
+        holder: Option<Arc<OwnerKey>>,
+    },
+}
+
+impl NeighbourDonor {
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            NeighbourDonor::Registered(donor) => &donor.id,
+            NeighbourDonor::Announced { donor_id, .. } => donor_id,
+        }
+    }
+
+    /// Whether two name one donor of one holder.
+    #[must_use]
+    pub fn is_same(&self, other: &NeighbourDonor) -> bool {
+        self.id() == other.id() && self.holder() == other.holder()
+    }
+
+    #[must_use]
+    pub fn holder(&self) -> Option<&OwnerKey> {
+        match self {
+            NeighbourDonor::Registered(donor) => Some(&donor.owner.key),
+            NeighbourDonor::Announced { holder, .. } => holder.as_deref(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,6 +159,15 @@ impl Answer {
             text_search: VectorSearch::NotNeeded,
             repeated: false,
         }
+    }
+
+    /// Whether donors of other providers may be listed: as [`Self::wants_neighbours`], or nobody
+    /// has registered a donor in the namespace.
+    #[must_use]
+    pub fn wants_announced(&self) -> bool {
+        let is_unknown = self.reason == Some(FallbackReason::ProviderMiss);
+        self.outcome == Outcome::Miss
+            && (self.wants_neighbours() || (is_unknown && !self.timings.searched()))
     }
 
     /// Whether the search by seeds left room for one by vectors: it found nothing, or too little.

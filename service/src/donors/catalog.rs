@@ -62,8 +62,8 @@ pub struct Donor {
 }
 
 impl Donor {
-    /// Why no lease may be given; nothing where one may: its owner lives in the same generation, and
-    /// of what lies on a device some is there for sure, by `seen`.
+    /// Why no lease may be given; nothing where one may: its owner lives in the same generation,
+    /// and of what lies on a device some is there for sure, by `seen`.
     #[must_use]
     pub fn unleasable(&self, now_ms: u64, seen: Option<Sighting>) -> Option<&'static str> {
         if !self.owner.life.is_live(self.owner_generation, now_ms) {

@@ -262,47 +262,30 @@ impl Finder<'_> {
             let detail = "no donor shares a sampled run of tokens with the prompt";
             return Answer::miss(FallbackReason::ProviderMiss, detail, mode);
         };
-        let Judged {
-            donor,
-            verdict,
-            worth,
-            spans,
-            seen,
-            reach,
-        } = best;
-        let (outcome, reason, detail) = match verdict {
+        let (outcome, reason, detail) = match &best.verdict {
             Verdict::Rejected(reason, detail) => {
-                let mut answer = Answer::miss(reason, detail.clone(), mode);
-                answer.rejected.push(Rejected {
-                    donor,
-                    reason,
-                    detail,
-                    worth,
-                });
-                answer.rejected.extend(rejected);
-                return answer;
+                let (reason, detail) = (*reason, detail.clone());
+                return missed(best, rejected, (reason, detail), mode);
             }
             Verdict::Prefix => (Outcome::Prefix, None, String::new()),
-            Verdict::Spans(reason, detail) => (Outcome::Spans, Some(reason), detail),
+            Verdict::Spans(reason, detail) => (Outcome::Spans, Some(*reason), detail.clone()),
         };
-        let lease = match gone(seen, reach) {
+        let lease = match gone(best.seen, best.reach) {
             Some(detail) => Err((FallbackReason::DonorStale, detail)),
-            None => self.lease(query, (&donor, seen), outcome, mode),
+            None => self.lease(query, &best, outcome, mode),
         };
         let lease = match lease {
             Ok(lease) => lease,
             Err((reason, detail)) => {
-                let mut answer = Answer::miss(reason, detail, mode);
-                answer.rejected.push(Rejected {
-                    donor,
-                    reason,
-                    detail: detail.into(),
-                    worth,
-                });
-                answer.rejected.extend(rejected);
-                return answer;
+                return missed(best, rejected, (reason, detail.to_owned()), mode);
             }
         };
+        let Judged {
+            donor,
+            worth,
+            spans,
+            ..
+        } = best;
         self.catalog.hit(&donor);
         let worst = spans.iter().map(|(_, tier)| *tier).max();
         let tier = worth
@@ -337,13 +320,14 @@ impl Finder<'_> {
     fn lease(
         &self,
         query: &FindQuery<'_>,
-        (donor, seen): (&Donor, Option<Sighting>),
+        best: &Judged,
         outcome: Outcome,
         mode: Mode,
     ) -> Result<Result<Grant, LeaseRefusal>, (FallbackReason, &'static str)> {
         if mode != Mode::Materialize {
             return Ok(Err(LeaseRefusal::DiscoveryOnly));
         }
+        let (donor, seen) = (&best.donor, best.seen);
         if let Some(detail) = donor.unleasable(self.now_ms, seen) {
             return Err((FallbackReason::DonorStale, detail));
         }
@@ -479,6 +463,24 @@ fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {
         })
         .collect();
     Some((best, rejected))
+}
+
+// A miss that lists the best candidate first among the rejected.
+fn missed(
+    best: Judged,
+    rejected: Vec<Rejected>,
+    (reason, detail): (FallbackReason, String),
+    mode: Mode,
+) -> Answer {
+    let mut answer = Answer::miss(reason, detail.clone(), mode);
+    answer.rejected.push(Rejected {
+        donor: best.donor,
+        reason,
+        detail,
+        worth: best.worth,
+    });
+    answer.rejected.extend(rejected);
+    answer
 }
 
 // The best spans over several donors, where they were asked for.

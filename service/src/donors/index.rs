@@ -193,7 +193,9 @@ mod tests {
                 if let Some(passages) = passages {
                     let tokens = prompt(&passages);
                     remove(&mut index, slot);
-                    index.insert(slot, &prepare(&tokens));
+                    let prepared = prepare(&tokens);
+                    index.read_ahead(&prepared.seeds);
+                    index.insert(slot, &prepared);
                     model.insert(slot, tokens);
                 } else {
                     prop_assert_eq!(remove(&mut index, slot), model.remove(&slot).is_some());

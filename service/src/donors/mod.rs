@@ -2,6 +2,7 @@
 
 mod admission;
 pub mod align;
+pub mod announced;
 pub mod answer;
 pub mod catalog;
 pub mod cover;

@@ -227,7 +227,20 @@ fn hash_string(hash: &mut Sha256, value: &str) {
     hash.update(value.as_bytes());
 }
 
-fn is_tenant_key(key: &str) -> bool {
+/// Tenant key v1: of a cache salt, taken as it is, or of none.
+#[must_use]
+pub fn tenant_key(salt: Option<&str>) -> String {
+    let Some(salt) = salt else {
+        return format!("{TENANT_KEY_PREFIX}none");
+    };
+    // The whole digest in the spelling of ids, cut.
+    let digest = NamespaceId(Sha256::digest(salt.as_bytes()).into()).to_string();
+    format!("{TENANT_KEY_PREFIX}{}", &digest[..TENANT_KEY_DIGITS])
+}
+
+/// Whether a text has the form of a tenant key v1.
+#[must_use]
+pub fn is_tenant_key(key: &str) -> bool {
     let Some(rest) = key.strip_prefix(TENANT_KEY_PREFIX) else {
         return false;
     };
@@ -246,6 +259,29 @@ fn hex_value(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tenants_adapters_and_images_of_one_engine_are_the_same_engine() {
+        let sound = Namespace {
+            block_size: 16,
+            ..Namespace::default()
+        };
+        let check = |edit: &dyn Fn(&mut Namespace), is_same: bool| {
+            let mut other = sound.clone();
+            edit(&mut other);
+            assert_ne!(other, sound);
+            let is_equal = other.engine_encoding() == sound.engine_encoding();
+            assert_eq!(is_equal, is_same, "{other:?}");
+        };
+        check(&|it| it.adapter = "x".into(), true);
+        check(&|it| it.tenant_key = "x".into(), true);
+        check(&|it| it.multimodal_hashes = vec!["x".into()], true);
+        check(&|it| it.model = "x".into(), false);
+        check(&|it| it.model_revision = "x".into(), false);
+        check(&|it| it.rope_scaling = "x".into(), false);
+        check(&|it| it.block_size = 32, false);
+        check(&|it| it.pipeline_parallel_size = 2, false);
+    }
 
     fn complete() -> Namespace {
         let text = |value: &str| value.to_owned();
@@ -371,6 +407,15 @@ mod tests {
             namespace.tenant_key = key;
             assert_eq!(namespace.check().is_ok(), good, "{}", namespace.tenant_key);
         }
+    }
+
+    #[test]
+    fn a_salt_has_the_tenant_key_of_the_contract() {
+        let digits = "9332cc3fc0ec09d0f04fa8e1e08637b5";
+        let key = format!("semblend:tenant:v1:{digits}");
+        assert_eq!(tenant_key(Some("tenant-acme")), key);
+        assert_ne!(tenant_key(Some(" tenant-acme")), key, "no byte is dropped");
+        assert_eq!(tenant_key(None), "semblend:tenant:v1:none");
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    answer::{Answer, Neighbour, Outcome},
+    announced,
+    answer::{Answer, Neighbour, NeighbourDonor, Outcome},
     catalog::{Donor, Shard},
     find::{FindQuery, Finder, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
-    offer::{Offer, Wanted, Wish},
+    offer::{Wanted, Wish},
     search::Target,
     vocabulary::{Discovery, VectorSearch},
 };
@@ -83,16 +84,13 @@ impl Finder<'_> {
         };
         let terms = terms(query, query.gates.over(gates), Some(shard));
         let wish = Wish::new(query, Wanted::Serving(mode), terms.gates.min_reuse_tokens);
-        let is_wanted = |donor: &Donor| match self.offer(donor, &wish) {
-            Offer::All | Offer::Part(_) => true,
-            Offer::Gone | Offer::Nothing => false,
-        };
+        let offered = |donor: &Donor| self.offer(donor, &wish).tokens();
         let (judged, listed) = self.catalog.with_scratch(|scratch| {
             let donors = shard.read();
             // A slot may have been given to another donor since its vector was read.
             let present = |near: &Near| {
                 let donor = donors.at(near.slot)?;
-                (donor.sequence == near.sequence && is_wanted(donor)).then_some(donor)
+                (donor.sequence == near.sequence && offered(donor) > 0).then_some(donor)
             };
             let slots: Vec<u32> = near
                 .iter()
@@ -103,7 +101,7 @@ impl Finder<'_> {
                 .iter()
                 .filter_map(|near| {
                     Some(Neighbour {
-                        donor: Arc::clone(present(near)?),
+                        donor: NeighbourDonor::Registered(Arc::clone(present(near)?)),
                         discovery,
                         score: near.score,
                         facts_differ: None,
@@ -113,11 +111,8 @@ impl Finder<'_> {
             let target = Target {
                 tokens: query.tokens,
                 boundary: query.exact_prefix_tokens as usize,
-                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| is_wanted(donor)),
-                reach: Some(&|slot| {
-                    let donor = donors.at(slot);
-                    donor.map_or(0, |donor| self.offer(donor, &wish).tokens())
-                }),
+                is_eligible: &|slot| donors.at(slot).is_some_and(|donor| offered(donor) > 0),
+                reach: Some(&|slot| donors.at(slot).map_or(0, |donor| offered(donor))),
                 verify_max: NEAR_MAX,
             };
             let aligned = donors.index.verify_slots(&target, &slots, scratch);
@@ -169,15 +164,39 @@ fn nearest(query: &FindQuery<'_>, shard: &Shard, vectors: Vectors<'_>) -> Option
     }
 }
 
+/// Lists donors of other providers among the neighbours of a miss, but not the request's own.
+pub fn list_announced(answer: &mut Answer, query: &FindQuery<'_>, near: Vec<announced::Near>) {
+    let is_own = |donor_id: &str| !donor_id.is_empty() && donor_id == query.request_id;
+    let others = near.into_iter().filter(|near| !is_own(&near.donor_id));
+    let neighbours = others.map(|near| Neighbour {
+        donor: NeighbourDonor::Announced {
+            donor_id: near.donor_id,
+            holder: near.holder,
+        },
+        discovery: Discovery::Announced,
+        score: near.score,
+        facts_differ: None,
+    });
+    // One that is registered here as well is known better so.
+    let known = &answer.neighbours;
+    let is_new = |new: &Neighbour| known.iter().all(|known| !known.donor.is_same(&new.donor));
+    let neighbours = neighbours.filter(is_new).collect();
+    list(&mut answer.neighbours, neighbours, query.neighbours_max);
+}
+
 // Those by text come first: they are the stronger evidence. No donor is listed twice.
 fn list(known: &mut Vec<Neighbour>, mut more: Vec<Neighbour>, most: usize) {
-    let by_text = |neighbour: &Neighbour| neighbour.discovery == Discovery::Text;
+    let by_tokens = |neighbour: &Neighbour| match neighbour.discovery {
+        Discovery::Text | Discovery::Announced => false,
+        Discovery::Seeds | Discovery::Sketch => true,
+    };
     more.append(known);
-    more.sort_by_key(|neighbour| !by_text(neighbour));
+    more.sort_by(|a, b| {
+        let by_kind = by_tokens(a).cmp(&by_tokens(b));
+        by_kind.then(b.score.total_cmp(&a.score))
+    });
     for neighbour in more {
-        let is_known = known
-            .iter()
-            .any(|other| Arc::ptr_eq(&other.donor, &neighbour.donor));
+        let is_known = known.iter().any(|it| it.donor.is_same(&neighbour.donor));
         if known.len() < most && !is_known {
             known.push(neighbour);
         }

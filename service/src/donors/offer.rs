@@ -126,3 +126,53 @@ pub(super) fn gone(seen: Option<Sighting>, reach: u32) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leases::{Claim, OwnerLife};
+
+    fn span(donor_start: u32, length: u32) -> Span {
+        Span {
+            donor_start,
+            target_start: 0,
+            length,
+        }
+    }
+
+    #[test]
+    fn evidence_reaches_as_far_as_its_last_token() {
+        let check = |spans: &[Span], anchored, identical_from_start, expected| {
+            let candidate = Aligned {
+                slot: 0,
+                spans: spans.to_vec(),
+                coverage: 0,
+                anchored,
+                identical_from_start,
+                short_matches: 0,
+            };
+            assert_eq!(reach(&candidate), expected);
+        };
+        check(&[], None, 0, 0);
+        check(&[span(100, 20), span(40, 30)], None, 7, 120);
+        check(&[span(40, 30)], Some(span(60, 30)), 7, 90);
+        check(&[span(40, 30)], Some(span(60, 30)), 91, 91);
+    }
+
+    #[test]
+    fn what_went_since_it_was_compared_is_not_nominated() {
+        let (claim, owner) = (Claim::default(), OwnerLife::default());
+        let gone = |reach| gone(Some(Sighting::take(&claim, &owner)), reach);
+        assert_eq!(
+            gone(100),
+            None,
+            "nothing is known, which is for the lease to judge"
+        );
+        claim.residency.grow(96);
+        assert_eq!(gone(96), None);
+        assert!(gone(97).is_some_and(|detail| detail.contains("some of the donor")));
+        claim.residency.shrink(0);
+        assert!(gone(0).is_some_and(|detail| detail.contains("have left")));
+        assert_eq!(super::gone(None, 100), None);
+    }
+}

@@ -135,3 +135,24 @@ impl Owners {
             .count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_that_somebody_follows_is_not_forgotten() {
+        let owners = Owners::default();
+        let key = |number: usize| OwnerKey {
+            worker_id: format!("worker-{number}").into(),
+            data_parallel_rank: 0,
+        };
+        let followed = owners.get_or_add(&key(0), 0).unwrap();
+        for number in 1..=OWNERS_MAX {
+            owners.get_or_add(&key(number), 0).unwrap();
+        }
+        assert!(owners.get(&key(1)).is_none(), "idle ones made room");
+        let again = owners.get_or_add(&key(0), 0).unwrap();
+        assert!(Arc::ptr_eq(&followed, &again));
+    }
+}

@@ -391,7 +391,7 @@ impl Shard {
         let home = self.home(wanted);
         let smaller = u64::from(wanted) << 32;
         // An empty cell becomes the largest number, which is not smaller either.
-        let is_smaller = |cell: Cell| cell.wrapping_sub(1) < smaller.saturating_sub(1);
+        let is_smaller = |cell: Cell| cell.wrapping_sub(1) < smaller;
         home + first_without(&self.cells[home..], is_smaller)
     }
 
@@ -539,4 +539,32 @@ fn value_of(cell: Cell) -> u32 {
 
 fn pack(fingerprint: u32, value: u32) -> Cell {
     u64::from(fingerprint) << 32 | u64::from(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Where a probe ends, as told one cell after another.
+        #[test]
+        fn a_probe_ends_where_a_plain_one_does(
+            mut fingerprints in prop::collection::vec(0_u32..40, 0..60),
+            empty in 1_usize..20,
+            wanted in 0_u32..41,
+        ) {
+            fingerprints.sort_unstable();
+            let cells = fingerprints.into_iter().map(|fingerprint| pack(fingerprint, 7));
+            let cells = cells.chain(std::iter::repeat_n(0, empty)).collect();
+            let shard = Shard { cells, ..Shard::default() };
+            let plain = |holds: &dyn Fn(Cell) -> bool| {
+                shard.cells.iter().take_while(|&&cell| holds(cell)).count()
+            };
+            let is_smaller = |cell| cell != 0 && fingerprint_of(cell) < wanted;
+            prop_assert_eq!(shard.place(wanted), plain(&is_smaller));
+            prop_assert_eq!(first_without(&shard.cells, |cell| cell != 0), plain(&|cell| cell != 0));
+        }
+    }
 }

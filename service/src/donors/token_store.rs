@@ -219,7 +219,10 @@ impl TokenStore {
 
     /// The chunk that gives back most; none where emptying one would give back little.
     fn emptiest(&self) -> Option<(u32, u32)> {
-        let gap = |chunk: &Chunk| chunk.bytes.capacity() - chunk.living_bytes;
+        let gap = |chunk: &Chunk| {
+            let needed = chunk.living_bytes + PADDING_BYTES;
+            chunk.bytes.capacity().saturating_sub(needed)
+        };
         let chunks = (0..).zip(&self.chunks);
         let others = chunks.filter(|&(at, _)| self.newest != Some(at));
         let (at, chunk) = others.max_by_key(|(_, chunk)| gap(chunk))?;
@@ -282,9 +285,9 @@ mod tests {
     use super::*;
 
     fn tokens(seed: u32, length: usize) -> Vec<u32> {
-        (0..length)
-            .map(|i| seed.wrapping_mul(2_654_435_761).rotate_left(i as u32) % 151_936)
-            .collect()
+        let from = seed.wrapping_mul(2_654_435_761);
+        let tokens = (0..).map(|i: u32| from.rotate_left(i) % 151_936);
+        tokens.take(length).collect()
     }
 
     fn check(store: &TokenStore, model: &BTreeMap<u32, Vec<u32>>) {

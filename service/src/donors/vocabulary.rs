@@ -36,6 +36,8 @@ pub enum Discovery {
     Sketch,
     /// By embeddings of its text.
     Text,
+    /// By an embedding that another provider announced.
+    Announced,
 }
 
 /// What became of a look-up by vectors.
@@ -80,6 +82,116 @@ impl VectorSearch {
             VectorSearch::Late => "late",
             VectorSearch::Busy => "busy",
             VectorSearch::Failed => "failed",
+        }
+    }
+}
+
+/// What became of an event about a donor that another provider announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DonorEventOutcome {
+    Applied,
+    /// Events before it are missing.
+    AppliedAfterGap,
+    /// Seen before, or older than what was applied.
+    Duplicate,
+    /// Not understood, beyond a limit, or of an older generation.
+    Refused,
+}
+
+impl DonorEventOutcome {
+    pub const ALL: [DonorEventOutcome; 4] = [
+        DonorEventOutcome::Applied,
+        DonorEventOutcome::AppliedAfterGap,
+        DonorEventOutcome::Duplicate,
+        DonorEventOutcome::Refused,
+    ];
+
+    /// The name on metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DonorEventOutcome::Applied => "applied",
+            DonorEventOutcome::AppliedAfterGap => "applied_after_gap",
+            DonorEventOutcome::Duplicate => "duplicate",
+            DonorEventOutcome::Refused => "refused",
+        }
+    }
+}
+
+/// Why a donor that was announced is found by nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unfindable {
+    #[error("it names no tenant: neither namespace.extra.tenant_key nor cache_salt")]
+    NoTenant,
+    #[error("namespace.extra has a key that no look-up has, so that it cannot be compared")]
+    UnknownKey,
+    #[error("namespace.extra.cache_salt isolates by more than the tenant, or by less")]
+    OtherIsolation,
+    #[error("no segment has a vector")]
+    NoVector,
+    #[error("its vectors have other dimensions than those of the embedding model here")]
+    OtherDimensions,
+    #[error("this server has no embedding model")]
+    NoModel,
+}
+
+impl Unfindable {
+    pub const ALL: [Unfindable; 6] = [
+        Unfindable::NoTenant,
+        Unfindable::UnknownKey,
+        Unfindable::OtherIsolation,
+        Unfindable::NoVector,
+        Unfindable::OtherDimensions,
+        Unfindable::NoModel,
+    ];
+
+    /// The name on metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unfindable::NoTenant => "no_tenant",
+            Unfindable::UnknownKey => "unknown_key",
+            Unfindable::OtherIsolation => "other_isolation",
+            Unfindable::NoVector => "no_vector",
+            Unfindable::OtherDimensions => "other_dimensions",
+            Unfindable::NoModel => "no_model",
+        }
+    }
+}
+
+/// Why a donor that was announced is there no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Evicted or purged, by an event.
+    Withdrawn,
+    /// Announced again.
+    Replaced,
+    /// It may have been evicted by an event that is missing, or by one that was not understood.
+    Gap,
+    /// A newer generation began.
+    Generation,
+    /// It made room.
+    Room,
+}
+
+impl Forgotten {
+    pub const ALL: [Forgotten; 5] = [
+        Forgotten::Withdrawn,
+        Forgotten::Replaced,
+        Forgotten::Gap,
+        Forgotten::Generation,
+        Forgotten::Room,
+    ];
+
+    /// The name on metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Forgotten::Withdrawn => "withdrawn",
+            Forgotten::Replaced => "replaced",
+            Forgotten::Gap => "gap",
+            Forgotten::Generation => "generation",
+            Forgotten::Room => "room",
         }
     }
 }

@@ -38,8 +38,8 @@ impl Residency {
         self.word.store(word & !TOKENS | field_of(tokens), Release);
     }
 
-    /// A block went, and so many tokens are left. Of what was never confirmed nothing is known
-    /// still. Leases end either way.
+    /// Some went, and so many are left at most: leases end. Of what was never confirmed nothing is
+    /// known still.
     pub fn shrink(&self, tokens: u32) {
         let word = self.word.load(Acquire);
         let left = tokens_of(word).map_or(0, |before| field_of(before.min(tokens)));
@@ -144,14 +144,13 @@ impl Sighting {
         self.watch() == Watch::Exact && self.live_tokens().is_some_and(|tokens| tokens > 0)
     }
 
-    /// Whether all that was seen is still so, and always was since. What came in addition does no
-    /// harm; what went began a round, also where it came again.
+    /// Whether all that was seen is still so, and always was since. What went began a round, also
+    /// where it came again; within a round there is only more.
     pub fn holds(self, claim: &Claim, owner: &OwnerLife) -> bool {
         let now = Self::take(claim, owner);
         self.is_sure()
             && self.device == now.device
             && self.residency >> TOKEN_BITS == now.residency >> TOKEN_BITS
-            && self.live_tokens() <= now.live_tokens()
     }
 }
 

@@ -4,13 +4,14 @@ use std::{pin::Pin, sync::Arc};
 
 use kvatlas_proto::v1::{self, events_server::Events};
 use tokio::sync::oneshot;
-use tokio_stream::{Empty, Stream};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
     clock::Deadline,
     convert::events::{self as wire, WorkerLookup},
+    donor_events,
 };
 use crate::donors::{
     catalog::Catalog,
@@ -67,13 +68,14 @@ impl Events for EventsService {
         }))
     }
 
-    type PublishDonorEventsStream = Empty<Result<v1::PublishDonorEventsResponse, Status>>;
+    type PublishDonorEventsStream = donor_events::Answers;
 
     async fn publish_donor_events(
         &self,
-        _request: Request<Streaming<v1::PublishDonorEventsRequest>>,
+        request: Request<Streaming<v1::PublishDonorEventsRequest>>,
     ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
-        Err(Status::unimplemented("PublishDonorEvents"))
+        let answers = donor_events::publish(&self.0, request.into_inner());
+        Ok(Response::new(answers))
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) fn whole(
     }
 }
 
-/// Removes the donors in a worker's device memory.
+/// Removes the donors in a worker's device memory, and those that were announced of it.
 pub(crate) async fn remove_device_donors(
     core: &Core,
     worker_id: &str,
@@ -105,6 +107,7 @@ pub(crate) async fn remove_device_donors(
             worker_id,
             data_parallel_rank,
         };
+        core.donor_events.forget_worker(&owner);
         let gone = core.writes.remove(Removal::OnDevice(owner)).await;
         removed += gone.map_err(|refusal| super::status::write(&refusal))?;
     }

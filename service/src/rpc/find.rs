@@ -14,7 +14,7 @@ use super::{
 use crate::donors::{
     answer::Answer,
     find::{FindQuery, Finder},
-    vocabulary::FallbackReason,
+    vocabulary::{Discovery, FallbackReason},
 };
 
 /// Longer prompts are looked up on a worker thread: they would hold up an async one too long.
@@ -72,7 +72,7 @@ async fn find_aside(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc
 
 fn find_now(core: &Core, lookup: &Lookup, deadline: Deadline) -> Arc<Answer> {
     let namespace = match &lookup.namespace {
-        LookupNamespace::Known(id) => *id,
+        LookupNamespace::Known(id, _) => *id,
         LookupNamespace::Incomplete(field) => {
             core.metrics.lookups.cross_namespace_rejected.inc();
             let (mode, _) = core.catalog.rules(None);
@@ -142,6 +142,12 @@ fn record(core: &Core, answer: &Answer) {
     }
     lookups.sketch_searches.inc(answer.sketch_search);
     lookups.text_searches.inc(answer.text_search);
+    let listed = answer.neighbours.iter();
+    let listed = listed.filter(|neighbour| neighbour.discovery == Discovery::Announced);
+    core.metrics
+        .donor_events
+        .listed
+        .inc_by(listed.count() as u64);
     let Some(found) = &answer.found else {
         let Some(reason) = answer.reason else {
             return;

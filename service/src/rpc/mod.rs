@@ -6,6 +6,7 @@ pub mod admin;
 pub mod admission;
 pub mod clock;
 pub mod convert;
+mod donor_events;
 pub mod donors;
 pub mod encoders;
 pub mod events;
@@ -34,6 +35,7 @@ use self::{
     incoming::Incoming,
 };
 use crate::{
+    donor_events::intake::Intake,
     donors::{
         catalog::Catalog,
         repeats::Repeats,
@@ -79,6 +81,8 @@ pub struct Core {
     pub near: near::NearParts,
     /// The engines whose events are followed.
     pub feeds: Feeds,
+    /// For events about donors of other providers.
+    pub donor_events: Arc<Intake>,
     pub supervisor: Supervisor,
     pub metrics: Metrics,
     pub admission: Admission,

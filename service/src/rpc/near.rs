@@ -11,11 +11,12 @@ use super::{
     Core,
     clock::Deadline,
     convert::donors::Lookup,
+    donor_events,
     find::{query, with_finder},
 };
 use crate::{
     donors::{
-        answer::Answer,
+        answer::{Answer, NeighbourDonor},
         catalog::Donor,
         facts::facts_differ,
         near::Vectors,
@@ -44,7 +45,9 @@ pub struct NearParts {
 
 /// Whether anything is left to do after the search by seeds.
 pub(super) fn is_wanted(core: &Core, lookup: &Lookup, answer: &Answer) -> bool {
-    answer.wants_neighbours() || compares_facts(core, lookup, answer)
+    answer.wants_neighbours()
+        || compares_facts(core, lookup, answer)
+        || donor_events::namespace(core, lookup, answer).is_some()
 }
 
 /// Does what is left, in turn, each as far as it is enabled, needed, and in time.
@@ -60,7 +63,7 @@ pub(super) async fn second_stage(
     if answer.wants_neighbours() {
         answer = by_sketch(core, &lookup, answer, deadline).await;
     }
-    if answer.wants_neighbours() {
+    if answer.wants_announced() {
         answer = by_text(core, &lookup, answer, deadline).await;
     }
     if compares_facts(core, &lookup, &answer) {
@@ -106,14 +109,22 @@ async fn by_text(
     deadline: Deadline,
 ) -> Arc<Answer> {
     let (_, has_embedding) = core.catalog.has_vectors(answer.namespace);
-    let end = match embed(core, lookup, has_embedding, deadline).await {
+    let announced = donor_events::namespace(core, lookup, &answer);
+    let has_vectors = has_embedding || announced.is_some();
+    let end = match embed(core, lookup, has_vectors, deadline).await {
         Err(end) => end,
         Ok(vectors) => {
             let earlier = Arc::clone(&answer);
             let work = move |core: &Core, lookup: &Lookup| {
-                with_finder(core, deadline, |finder| {
+                let answer = with_finder(core, deadline, |finder| {
                     finder.find_near(&query(lookup), &earlier, Vectors::Text(&vectors))
-                })
+                });
+                match &announced {
+                    None => answer,
+                    Some(announced) => {
+                        donor_events::list(core, lookup, answer, (announced, &vectors), deadline)
+                    }
+                }
             };
             match on_worker(core, &core.near.threads, lookup, deadline, work).await {
                 Ok(answer) => return answer,
@@ -186,7 +197,10 @@ async fn compare_facts(
             found.facts_differ = differ(&found.donor);
         }
         for neighbour in &mut compared.neighbours {
-            neighbour.facts_differ = differ(&neighbour.donor);
+            neighbour.facts_differ = match &neighbour.donor {
+                NeighbourDonor::Registered(donor) => differ(donor),
+                NeighbourDonor::Announced { .. } => None,
+            };
         }
         Arc::new(compared)
     };

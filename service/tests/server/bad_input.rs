@@ -10,9 +10,12 @@ use tempfile::TempDir;
 use tonic::{Code, Status};
 
 use self::cases::{Call, Case, donors, namespaces, operators, routing};
-use crate::common::{
-    self, Clients, ServerProcess, donor, http_get, lookup, namespace, prior_file, prompt, selector,
-    serve_command, upload, within,
+use crate::{
+    common::{
+        self, Clients, ServerProcess, donor, http_get, lookup, namespace, prior_file, prompt,
+        selector, serve_command, upload, within,
+    },
+    donor_events::publish_secrets,
 };
 
 /// Begins every string that the cases send.
@@ -54,6 +57,7 @@ async fn refusals_name_the_field_and_the_limit_and_nothing_that_was_sent() {
     for case in cases::all() {
         check(&clients, case).await;
     }
+    publish_secrets(&clients, &secret(32)).await;
     for (name, parts, field) in bad_uploads() {
         let status = put_prior(&clients, parts).await.unwrap_err();
         check_refusal(name, &status, Code::InvalidArgument, &[field]);

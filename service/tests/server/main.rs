@@ -8,6 +8,8 @@ mod common;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod donor_events;
+#[cfg(test)]
 mod durability;
 #[cfg(test)]
 mod encoders;

@@ -13,11 +13,26 @@ pub(crate) fn find(program: &str, variable: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(program))
         .find(|path| path.is_file());
     if found.is_none() {
-        let required = environment("KVATLAS_REQUIRE_TOOLS").is_some_and(|value| value == "1");
-        assert!(!required, "{program} is not installed");
-        writeln!(std::io::stderr(), "SKIPPED: {program} is not installed").unwrap();
+        skip(&format!("{program} is not installed"));
     }
     found
+}
+
+/// The tests' embedding model, and what runs it; without them as [`find`].
+pub(crate) fn embedding_model() -> Option<(PathBuf, PathBuf)> {
+    let variables = ["KVATLAS_TEST_EMBEDDING_MODEL", "KVATLAS_TEST_ONNXRUNTIME"];
+    let given = variables.map(|variable| environment(variable).map(PathBuf::from));
+    if let [Some(folder), Some(onnxruntime)] = given {
+        return Some((folder, onnxruntime));
+    }
+    skip(&format!("no {} and {}", variables[0], variables[1]));
+    None
+}
+
+fn skip(missing: &str) {
+    let required = environment("KVATLAS_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+    assert!(!required, "{missing}");
+    writeln!(std::io::stderr(), "SKIPPED: {missing}").unwrap();
 }
 
 #[expect(

@@ -60,6 +60,29 @@ fn what_became_of_blocks_while_they_waited_counts() {
 }
 
 #[test]
+fn what_became_of_a_held_block_counts_for_more_than_when_it_waited() {
+    // The same blocks under another parent's name, which comes late.
+    let waits = Stored {
+        parent: Some(EngineHash(91)),
+        hashes: hashes(&[92, 3]),
+        ..stored(16..48)
+    };
+    let parent = Stored {
+        hashes: hashes(&[91]),
+        ..stored(0..16)
+    };
+    let batches: [&[Event<'_>]; 5] = [
+        &[store(waits)],
+        &[store(stored(0..48))],
+        &[store(stored(32..48))],
+        &[remove(&[3])],
+        &[store(parent)],
+    ];
+    check_sure(&batches, (2, 3));
+    check_sure(&[batches[0], batches[1], batches[2], batches[4]], (3, 3));
+}
+
+#[test]
 fn what_does_not_pair_is_never_sure() {
     let odd = Stored {
         hashes: hashes(&[8, 9]),

@@ -236,6 +236,14 @@ impl Neighbours {
         found
     }
 
+    /// The vectors in a slot, in the order in which they were put there.
+    #[must_use]
+    pub fn vectors(&self, slot: u32) -> Vec<Vector> {
+        let now = self.now.read();
+        let keys = self.keys(slot, now.donors.segments(slot));
+        keys.filter_map(|key| now.store.get(key)).collect()
+    }
+
     /// Puts a donor's vectors into a slot, in place of what is there.
     ///
     /// # Errors

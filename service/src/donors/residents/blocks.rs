@@ -134,6 +134,17 @@ impl Blocks {
         (self.chains.iter().count(), self.heads.len())
     }
 
+    /// Without what an allocator adds.
+    #[cfg(test)]
+    fn memory_bytes(&self) -> usize {
+        let of = |chain: &Chain| {
+            size_of::<Option<Chain>>()
+                + chain.blocks.capacity() * size_of::<OwnHash>()
+                + chain.links.capacity() * size_of::<Link>()
+        };
+        self.heads.allocation_size() + self.chains.iter().map(of).sum::<usize>()
+    }
+
     // Links the first block that is not linked yet. A block that is known at another place is
     // another block of the same name: the chain ends before it.
     fn link_next(&mut self, id: u32) -> bool {
@@ -294,6 +305,23 @@ mod tests {
             }
             prop_assert_eq!(blocks.counts(), (0, 0));
         }
+    }
+
+    #[test]
+    fn a_block_takes_forty_bytes_at_most() {
+        const CHAIN_BLOCKS: u64 = 128;
+        let mut blocks = Blocks::default();
+        let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+        for number in 0..4_000_u64 {
+            let own = (0..CHAIN_BLOCKS).map(|at| chain(&[number, at])[1]);
+            blocks.add(0, SHAPE, own.collect(), true);
+            let bytes = u32::try_from(blocks.memory_bytes()).unwrap();
+            let each = f64::from(bytes) / f64::from(count(blocks.heads.len()));
+            if number > 1_000 {
+                (least, most) = (least.min(each), most.max(each));
+            }
+        }
+        assert!(most < 40.0 && least < 28.0, "{least:.1} to {most:.1} bytes");
     }
 
     #[test]

@@ -209,8 +209,7 @@ impl Ties {
         }
     }
 
-    /// A copy of a block was removed: leases end, and of every donor that has the block what comes
-    /// before it is left.
+    /// A copy of a block was removed: of every donor that has it only what comes before is left.
     pub(super) fn removed(&mut self, own: OwnHash) {
         let mut hit = Vec::new();
         self.blocks.holding(own, |blocks, id, place| {
@@ -221,24 +220,23 @@ impl Ties {
         });
         for (id, tied, place) in hit {
             self.forget_names(id, place);
-            self.shrink(tied);
+            self.settle(tied);
         }
     }
 
     /// All blocks went.
     pub(super) fn cleared(&mut self) {
         for id in 0..self.tied.end() {
-            let chains = self
-                .tied
-                .get(id)
-                .map_or_else(Vec::new, |tied| tied.chains.clone());
-            for chain in chains {
+            let Some(tied) = self.tied.get(id) else {
+                continue;
+            };
+            for chain in tied.chains.clone() {
                 if let Some(chain) = self.blocks.get_mut(chain) {
                     chain.live = 0;
                 }
                 self.forget_names(chain, 0);
             }
-            self.shrink(id);
+            self.settle(id);
         }
     }
 
@@ -396,7 +394,7 @@ impl Ties {
         }
     }
 
-    // Tells readers how much of a donor is there.
+    // Tells readers how much of a donor is there. Where that is less than before, leases end.
     fn settle(&self, id: u32) {
         let Some(tied) = self.tied.get(id) else {
             return;
@@ -406,12 +404,6 @@ impl Ties {
             None if live == 0 => {}
             Some(before) if before > live => residency.shrink(live),
             None | Some(_) => residency.grow(live),
-        }
-    }
-
-    fn shrink(&self, id: u32) {
-        if let Some(tied) = self.tied.get(id) {
-            tied.claim.residency.shrink(self.live_tokens(tied));
         }
     }
 

@@ -351,6 +351,36 @@ fn given_donors_are_compared_whoever_nominated_them() {
 }
 
 #[test]
+fn a_donor_is_compared_as_far_as_it_reaches() {
+    let donor = prompt(7, &passages_of(7));
+    let index = index_of([donor.clone()]);
+    for live in [0, 15, 16, 700, 100_000] {
+        let target = Target {
+            tokens: &donor,
+            boundary: 0,
+            is_eligible: &|_| true,
+            reach: Some(&|_| live),
+            verify_max: 8,
+        };
+        let found = index.search(&target, &mut Scratch::default(), &|| 0);
+        let expected = count_u32(donor.len()).min(live);
+        let covered = found.candidates.first().map_or(0, |one| {
+            assert_eq!(one.identical_from_start, expected);
+            assert_eq!(one.anchored.map(|run| run.length), Some(expected));
+            one.coverage
+        });
+        assert_eq!(
+            covered,
+            if expected < count_u32(WINDOW) {
+                0
+            } else {
+                expected
+            }
+        );
+    }
+}
+
+#[test]
 fn what_is_uncovered_finds_its_own_donors() {
     let index = library();
     let halves = [100 * 3, 100 * 3 + 1, 100 * 9, 100 * 9 + 1];

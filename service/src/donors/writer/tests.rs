@@ -1,5 +1,7 @@
 //! Donors across restarts: what was acknowledged is there again, and nothing else.
 
+mod device;
+
 use std::{collections::BTreeMap, path::Path};
 
 use proptest::prelude::*;

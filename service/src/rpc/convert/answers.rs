@@ -6,7 +6,7 @@ use super::{donors::mode_to_wire, leases};
 use crate::donors::{
     align::Span,
     answer::{Answer, FoundDonor, LeaseRefusal, Neighbour, Outcome, Rejected, Segment},
-    owners::Owner,
+    owners::{Owner, OwnerKey},
     vocabulary::{Discovery, FallbackReason, Medium, Tier, VectorSearch},
 };
 
@@ -118,8 +118,8 @@ fn segment(segment: &Segment) -> v1::SegmentSpan {
 
 fn neighbour(neighbour: &Neighbour) -> v1::Neighbour {
     v1::Neighbour {
-        donor_id: neighbour.donor.id.to_string(),
-        owner: Some(owner_to_wire(&neighbour.donor.owner)),
+        donor_id: neighbour.donor.id().to_owned(),
+        owner: neighbour.donor.holder().map(key_to_wire),
         discovery: discovery_to_wire(neighbour.discovery),
         score: neighbour.score,
         quality: Some(quality(neighbour.discovery, neighbour.facts_differ)),
@@ -131,6 +131,7 @@ fn discovery_to_wire(discovery: Discovery) -> i32 {
         Discovery::Seeds => v1::Discovery::Seeds.into(),
         Discovery::Sketch => v1::Discovery::Sketch.into(),
         Discovery::Text => v1::Discovery::Text.into(),
+        Discovery::Announced => v1::Discovery::Announced.into(),
     }
 }
 
@@ -160,9 +161,13 @@ fn rejected(rejected: &Rejected) -> v1::RejectedCandidate {
 }
 
 fn owner_to_wire(owner: &Owner) -> v1::Owner {
+    key_to_wire(&owner.key)
+}
+
+fn key_to_wire(key: &OwnerKey) -> v1::Owner {
     v1::Owner {
-        worker_id: owner.key.worker_id.to_string(),
-        data_parallel_rank: owner.key.data_parallel_rank,
+        worker_id: key.worker_id.to_string(),
+        data_parallel_rank: key.data_parallel_rank,
     }
 }
 

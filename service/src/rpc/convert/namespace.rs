@@ -12,7 +12,8 @@ use crate::donors::{
 /// What a look-up makes of its namespace.
 #[derive(Debug)]
 pub enum LookupNamespace {
-    Known(NamespaceId),
+    /// With all that it says, where it was given in full.
+    Known(NamespaceId, Option<Box<Namespace>>),
     /// A miss: the field that is blank, or "namespace" when none was given.
     Incomplete(&'static str),
 }
@@ -20,8 +21,10 @@ pub enum LookupNamespace {
 /// For look-ups: an incomplete namespace is a miss, a malformed one an error.
 pub fn for_lookup(selector: Option<v1::NamespaceSelector>) -> Result<LookupNamespace, Status> {
     match checked(selector) {
-        Ok(NamespaceName::Id(id)) => Ok(LookupNamespace::Known(id)),
-        Ok(NamespaceName::Full(namespace)) => Ok(LookupNamespace::Known(namespace.id())),
+        Ok(NamespaceName::Id(id)) => Ok(LookupNamespace::Known(id, None)),
+        Ok(NamespaceName::Full(namespace)) => {
+            Ok(LookupNamespace::Known(namespace.id(), Some(namespace)))
+        }
         Err(NamespaceFault::Incomplete { field }) => Ok(LookupNamespace::Incomplete(field)),
         Err(NamespaceFault::Malformed { field, problem }) => Err(invalid(field, problem)),
     }

@@ -227,6 +227,24 @@ pub(crate) fn registrations() -> Vec<Case> {
             register(|it| it.block_hashes = vec![vec![1].into(); 65]),
             ["block_hashes", "64"],
         ),
+        case(
+            "short hash",
+            register(|it| it.block_hashes = vec![vec![1; 7].into()]),
+            ["block_hashes", "8"],
+        ),
+        case(
+            "long hash",
+            register(|it| it.block_hashes = vec![vec![1; 65].into()]),
+            ["block_hashes", "64"],
+        ),
+        case(
+            "hashes of a device",
+            register(|it| {
+                it.medium = v1::Medium::Device.into();
+                it.block_hashes.push(secret(8).into_bytes().into());
+            }),
+            ["block_hashes", "2"],
+        ),
     ]
 }
 

@@ -10,13 +10,13 @@ const LOOKS_SPARE_MAX: usize = 1 << 10;
 
 /// A table of hashes, kept from one list to the next. Zero is an empty place, and so is counted
 /// apart.
-#[derive(Default)]
-pub(super) struct Repeats {
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
     table: Vec<u64>,
 }
 
 impl Repeats {
-    pub(super) fn any(&mut self, hashes: &[EngineHash]) -> bool {
+    pub(crate) fn any(&mut self, hashes: &[EngineHash]) -> bool {
         if hashes.len() <= PAIRS_MAX {
             let mut tails = (1..).map_while(|next| hashes.get(next..));
             return hashes
