@@ -32,7 +32,7 @@ use self::world::{Block, PROMPT_BLOCKS, Prompt, World, each};
 pub const CHUNK_BLOCKS: usize = 128;
 /// Of each prompt, made at once before they are applied.
 const BLOCKS_AT_ONCE: usize = 32;
-const CHURN_ROUNDS: usize = 3;
+const CHURN_ROUNDS: usize = 2;
 /// The warm-up fills so many times less.
 const WARM_UP_SHARE: usize = 10;
 /// Prompts that the thread beside the look-ups churns, again and again.
