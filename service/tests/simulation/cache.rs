@@ -122,7 +122,7 @@ pub(crate) struct Cache {
     lanes: BTreeMap<Lane, BTreeMap<Prefix, Held>>,
     /// Removed within the batch that is being made: its order says nothing.
     removed_now: BTreeSet<(Lane, Prefix)>,
-    /// How often a block on the device lost a copy, and how often all were cleared.
+    /// How often an attention block on the device lost a copy, and how often all were cleared.
     went: BTreeMap<Prefix, u64>,
     cleared: u64,
 }
@@ -143,7 +143,7 @@ impl Cache {
     }
 
     /// One copy goes.
-    pub(crate) fn remove(&mut self, lane: Lane, last: &Prefix) {
+    pub(crate) fn remove(&mut self, layout: Layout, lane: Lane, last: &Prefix) {
         let blocks = self.lanes.entry(lane).or_default();
         let held = blocks.get_mut(last).unwrap();
         held.copies -= 1;
@@ -152,7 +152,8 @@ impl Cache {
             blocks.remove(last);
         }
         self.removed_now.insert((lane, last.clone()));
-        if lane.0 == Medium::Device {
+        // What layers that hold no prefixes drop is nobody's block.
+        if lane.0 == Medium::Device && !layout.groups()[lane.1].is_state {
             *self.went.entry(last.clone()).or_default() += 1;
         }
     }

@@ -16,10 +16,11 @@ use kvatlas_events::{
 use crate::{
     cache::Cache,
     content::{Prefix, ROOTS, SIZE, namespace, shape},
+    donors::{Leased, Names, Registered, Seen},
     engine::{Damage, Moment},
     line::Exact,
     tally::Met,
-    world::{Leased, Names, Registered, Seen, World},
+    world::World,
 };
 
 const STRIDES: [usize; 2] = [1, 2];
@@ -131,7 +132,10 @@ impl World<'_> {
             live_ones += u64::from(live > 0);
             let layout = truth.exact.style.layout;
             let there = truth.cache.has_first(layout, &donor.prompt, live / SIZE);
-            assert!(there && live % SIZE == 0, "{live} tokens of {donor:?}");
+            assert!(
+                there && live.is_multiple_of(SIZE),
+                "{live} tokens of {donor:?}"
+            );
             let line = &self.lines[donor.line];
             let residents = &self.service.catalog.residents;
             let right = residents.engine_namespace(Some(&namespace(0)));

@@ -124,7 +124,9 @@ pub(crate) fn namespace(root: usize) -> Namespace {
 
 /// Chains that were worked out: a step looks at all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Chains(BTreeMap<(view::Namespace, Prefix, usize), Rc<[OwnHash]>>);
+pub(crate) struct Chains(BTreeMap<Question, Rc<[OwnHash]>>);
+
+type Question = (view::Namespace, Prefix, usize);
 
 impl Chains {
     pub(crate) fn of(

@@ -31,14 +31,21 @@ pub(crate) struct Style {
     pub(crate) ranks: Vec<u32>,
     pub(crate) names_rank: bool,
     pub(crate) removals_name_group: bool,
-    /// Named by the event, else among the extra keys of a chain's first block.
-    pub(crate) names_salt: bool,
+    pub(crate) salts: Salts,
     /// Batches that can be replayed.
     pub(crate) kept_max: usize,
     /// Announces blocks without having made a copy.
     pub(crate) has_ghosts: bool,
     /// Percent of batches with something that cannot be read.
     pub(crate) damage: u64,
+}
+
+/// Where a prompt's salt stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Salts {
+    InEvents,
+    /// Among the extra keys of a chain's first block.
+    InFirstBlock,
 }
 
 /// How much of a batch can be read.
@@ -299,8 +306,10 @@ impl Process {
         prompt: &Prefix,
     ) -> Event<'static> {
         let root = ROOTS[prompt.root];
-        let salt = root.salt.filter(|_| self.style.names_salt);
-        let first = root.salt.filter(|_| !self.style.names_salt && from == 0);
+        let (salt, first) = match self.style.salts {
+            Salts::InEvents => (root.salt, None),
+            Salts::InFirstBlock => (None, root.salt.filter(|_| from == 0)),
+        };
         let mut extra = Vec::new();
         if first.is_some() {
             extra.resize(ends.len(), Extra::default());
@@ -347,12 +356,12 @@ impl Process {
             let Some(last) = some.max_by_key(|last| last.depth()).cloned() else {
                 break;
             };
-            cache.remove(lane, &last);
+            cache.remove(self.style.layout, lane, &last);
             hashes.push(self.name(&last));
         }
         if most == usize::MAX {
             for last in cache.copies(lane) {
-                cache.remove(lane, &last);
+                cache.remove(self.style.layout, lane, &last);
                 hashes.push(self.name(&last));
             }
         }
@@ -443,7 +452,7 @@ impl Process {
     }
 
     fn encode(&self, event: &Event<'static>, random: &mut Random) -> Vec<u8> {
-        let form = match random.percent(50) || self.style.names_salt {
+        let form = match random.percent(50) || self.style.salts == Salts::InEvents {
             true => Form::Map,
             false => Form::Positional,
         };

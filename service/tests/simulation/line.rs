@@ -27,6 +27,8 @@ use crate::{
 /// Sooner than this something is still to come of a replay; a look after silence is later.
 const SOON_MS: u64 = 2_500;
 type Tell = Box<dyn FnMut(News<'_>)>;
+/// Those of a source that are followed, and what the view calls each.
+type Ranks = Vec<(u32, SourceId)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -68,7 +70,7 @@ enum Link {
     Off,
     Fed {
         intake: Box<Intake<Tell>>,
-        ranks: Arc<Mutex<Vec<(u32, SourceId)>>>,
+        ranks: Arc<Mutex<Ranks>>,
     },
     Pushed(Option<PushStream>),
 }
@@ -205,7 +207,7 @@ impl Line {
     }
 
     /// Who is followed.
-    pub(crate) fn sources(&self, service: &Service) -> Vec<(u32, SourceId)> {
+    pub(crate) fn sources(&self, service: &Service) -> Ranks {
         match &self.link {
             Link::Off => Vec::new(),
             Link::Fed { ranks, .. } => ranks.lock().clone(),
@@ -223,7 +225,7 @@ impl Line {
         }
     }
 
-    fn status(&self, service: &Service) -> Option<(Vec<(u32, SourceId)>, Progress)> {
+    fn status(&self, service: &Service) -> Option<(Ranks, Progress)> {
         let key = self.key(self.rank);
         let mut statuses = service.pushed.statuses().into_iter();
         let status = statuses.find(|status| status.owner == key)?;

@@ -12,6 +12,8 @@ mod check;
 #[cfg(test)]
 mod content;
 #[cfg(test)]
+mod donors;
+#[cfg(test)]
 mod engine;
 #[cfg(test)]
 mod line;
@@ -60,11 +62,12 @@ mod tests {
 
     fn play(seed: u64, steps: u64, tally: &mut Tally) {
         println!("KVATLAS_SIMULATION_SEED={seed} KVATLAS_SIMULATION_STEPS={steps}");
+        let mut at = At(0);
         let folder = TempDir::new().unwrap();
         service::run(folder.path(), |service| {
             let mut world = World::new(service, seed);
             for step in 0..steps {
-                println!("step {step}");
+                at.0 = step;
                 world.step();
                 world.check();
             }
@@ -74,6 +77,17 @@ mod tests {
             world.check_end();
             tally.add(&world.tally);
         });
+    }
+
+    /// Says how far it came, where it fails.
+    struct At(u64);
+
+    impl Drop for At {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                println!("at step {}", self.0);
+            }
+        }
     }
 
     fn said(name: &str) -> Option<u64> {
