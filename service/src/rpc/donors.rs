@@ -291,9 +291,12 @@ async fn settled(core: &Core, pending: PendingRegistration) -> Result<Registered
         .await
         .map_err(|_| status::write(&WriteRefusal::Stopping))?
         .map_err(|refusal| status::write(&refusal))?;
-    if matches!(registered.admission, Admission::Added | Admission::Replaced) {
-        core.metrics.donor_registrations.inc();
-    }
+    let counted = match &registered.admission {
+        Admission::Added | Admission::Replaced => &core.metrics.donor_registrations,
+        Admission::Covered(_) => &core.metrics.donors_unstored.covered,
+        Admission::NothingCaptured => &core.metrics.donors_unstored.nothing_captured,
+    };
+    counted.inc();
     core.metrics
         .donor_evictions
         .inc_by(u64::from(registered.evicted));
