@@ -383,16 +383,17 @@ impl<P: AsRef<[u8]>> Track<P> {
         }
     }
 
+    /// Where the end did not come something else may be missing too: what is asked for once more
+    /// begins with the last batch applied, and costs little.
     fn failed(&mut self, step: &mut Step<'_, P>) {
-        if self.is_verified() {
-            return self.settle(step);
-        }
         if self.tries < ASKS_MAX {
             let until_ms = step.now_ms + ASK_REST_MS * u64::from(self.tries);
             self.replay = Replay::Resting { until_ms };
-            return;
+        } else if self.is_verified() {
+            self.settle(step);
+        } else {
+            self.give_up(step);
         }
-        self.give_up(step);
     }
 
     /// No replay can be had.
@@ -418,6 +419,14 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.heard_ms = step.now_ms;
         self.state = State::Exact;
         self.drain(step);
+        if self.replay == Replay::None && self.is_behind() {
+            self.state = State::Degraded;
+            if self.tries < ASKS_MAX {
+                self.ask(step);
+            } else {
+                self.begin(step);
+            }
+        }
     }
 
     fn drain(&mut self, step: &mut Step<'_, P>) {
@@ -495,6 +504,13 @@ impl<P: AsRef<[u8]>> Track<P> {
     fn here(&mut self) -> &mut Connection {
         let connection = self.connection.as_mut();
         connection.expect("nothing is asked, held or applied without one")
+    }
+
+    /// Later batches came over this connection than the last one applied: those between them went
+    /// with an epoch that was given up, or found no room among the frames held.
+    fn is_behind(&self) -> bool {
+        let live = self.connection.and_then(|connection| connection.live);
+        live.is_some_and(|live| self.last.is_none_or(|last| last.sequence < live))
     }
 
     fn is_answered(&self) -> bool {

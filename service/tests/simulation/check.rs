@@ -319,6 +319,9 @@ impl World<'_> {
             let worker = line.worker;
             assert!(last >= heard, "{worker}: {heard} was heard; {progress:?}");
             let is_exact = progress.state == State::Exact;
+            if let Some(latest) = line.latest().filter(|_| is_exact) {
+                assert_eq!(last, latest, "{worker}: {progress:?}");
+            }
             let is_right = match line.damage(first, last) {
                 Damage::None => is_exact,
                 Damage::Odd => true,

@@ -154,6 +154,21 @@ impl Line {
         self.connection.as_ref()?.heard
     }
 
+    /// The number of the batch that was published last, where none can have been missed: all of
+    /// them came over the connection, or an engine that keeps its latest was asked.
+    pub(crate) fn latest(&self) -> Option<u64> {
+        let connection = self.connection.as_ref()?;
+        let process = &self.processes[connection.process];
+        let is_whole = self.faults.loss == 0
+            && self.has_replay
+            && process.style.kept_max > 0
+            && connection.process == self.current()
+            && !connection.is_cut;
+        (process.moments.len() as u64)
+            .checked_sub(1)
+            .filter(|_| is_whole)
+    }
+
     /// The worst of these batches.
     pub(crate) fn damage(&self, first: u64, last: u64) -> Damage {
         let Some(connection) = &self.connection else {

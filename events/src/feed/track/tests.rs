@@ -457,6 +457,42 @@ fn a_replay_that_never_comes_is_done_without() {
 }
 
 #[test]
+fn a_replay_without_an_end_is_asked_for_once_more() {
+    use Told::{Apply, Ask};
+    let cut_off = (0, Input::Failed { ask: 1 });
+    let mut inputs = vec![CONNECTED, replayed(1, 1, 0), cut_off];
+    let (track, _) = check(true, inputs.clone());
+    assert_eq!(track.state(), State::Degraded);
+    inputs.extend([(0, Input::Tick), replayed(2, 1, 0), replayed(2, 1, 1)]);
+    inputs.push(ended(2));
+    let (track, told) = check(true, inputs);
+    assert_eq!(told, [Ask(0), Apply(1, 0), Ask(0), Apply(1, 1)]);
+    assert_eq!(track.state(), State::Exact);
+}
+
+#[test]
+fn what_is_behind_what_was_heard_is_not_exact() {
+    use Told::{Apply, Ask, Begin};
+    let silent = (SILENCE_MS_MAX, Input::Tick);
+    let inputs = vec![
+        CONNECTED,
+        ended(1),
+        live(0),
+        live(1),
+        live(2),
+        silent,
+        // The replay lost the batch that it was to begin with.
+        replayed(2, 1, 3),
+        // The next one loses all but its first, and says that it is whole.
+        replayed(3, 1, 0),
+        ended(3),
+    ];
+    let (track, told) = check(true, inputs);
+    assert_eq!(told[4..], [Ask(2), Begin, Ask(0), Apply(1, 0), Ask(0)]);
+    assert_eq!(track.state(), State::Degraded);
+}
+
+#[test]
 fn a_batch_that_is_not_understood_costs_its_epoch() {
     let (mut track, _) = check(false, vec![CONNECTED, live(0), live(1)]);
     track.doubt(0);
