@@ -27,7 +27,6 @@ const WORKERS: usize = 1;
     clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     clippy::too_many_lines,
-    clippy::too_many_lines,
     reason = "generated"
 )]
 mod generated {
