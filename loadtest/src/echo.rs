@@ -26,6 +26,8 @@ const WORKERS: usize = 1;
     unused_qualifications,
     clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
+    clippy::too_many_lines,
+    clippy::too_many_lines,
     reason = "generated"
 )]
 mod generated {

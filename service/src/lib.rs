@@ -1,7 +1,7 @@
 //! Block manifests and donor discovery for LLM engines, over gRPC.
 //!
-//! Dependencies point one way: `app -> rpc -> { routing, events -> donors -> leases } -> store`. Only `rpc`
-//! knows generated types; only `cli` uses the client crate.
+//! Dependencies point one way: `app -> rpc -> { routing, events -> donors -> leases } -> store`.
+//! Only `rpc` knows generated types; only `cli` uses the client crate.
 
 pub mod app;
 pub mod cli;

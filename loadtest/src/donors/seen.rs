@@ -48,6 +48,7 @@ impl Times {
             gate_us,
             total_us,
             neighbours_us: _,
+            facts_us: _,
         } = timings;
         let whole_us = decode_us + total_us;
         // The whole of an answer that asked includes the way to another thread and back.
@@ -234,6 +235,7 @@ mod tests {
                 gate_us: 8.0,
                 total_us: 500.0,
                 neighbours_us: 300.0,
+                facts_us: 0.0,
             }),
             ..FindDonorResponse::default()
         }

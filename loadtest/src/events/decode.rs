@@ -62,6 +62,7 @@ fn event(random: &mut Random) -> Event<'static> {
     let mut block = || Block {
         content: random.bits(),
         engine: random.bits(),
+        number: 0,
     };
     let blocks: Vec<Block> = (0..CHUNK_BLOCKS).map(|_| block()).collect();
     let mut event = stored(Some(EngineHash(random.bits())), &blocks);

@@ -1,10 +1,5 @@
 //! Our index and our view as what is measured, each in a process of its own.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-};
-
 use clap::ValueEnum;
 use kvatlas_events::{
     event::{EngineHash, Event, Kind, Medium, Removed, Stored},
@@ -24,7 +19,7 @@ use crate::{args::EventsChildArgs, error::LoadtestError};
 /// What such a process measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Which {
-    /// The prefix index alone, with the engines' names of blocks beside it.
+    /// The prefix index alone.
     Index,
     /// All rules, from events with tokens.
     View,
@@ -48,7 +43,7 @@ pub fn measure(args: &EventsChildArgs) -> Result<Figures, LoadtestError> {
     let world = World::of(args.blocks, args.workers);
     match args.which {
         Which::Index => {
-            let mut filled = Filled::new(|| OurIndex::new(world.workers), world)?;
+            let mut filled = Filled::new(|| OurIndex::new(world), world)?;
             filled.chunks();
             Ok(filled.figures)
         }
@@ -67,62 +62,42 @@ fn wrong(reason: String) -> LoadtestError {
     LoadtestError::WrongAnswer { call, reason }
 }
 
-/// The index says where a block is and takes it back from there; who names blocks as engines do
-/// keeps places by name, as here.
+/// The index says where a block is and takes it back from there: who uses it keeps a place for each
+/// block, here by its number, in the view by the engine's name.
 #[derive(Debug)]
 struct OurIndex {
     index: Index,
     seats: Vec<Seat>,
+    entries: usize,
 }
 
 impl OurIndex {
-    fn new(workers: usize) -> Self {
+    fn new(world: World) -> Self {
         let seat = |worker| Seat::new(u16::try_from(worker).expect("fewer than 65,536"), 0);
         Self {
             index: Index::default(),
-            seats: (0..workers).map(seat).collect(),
+            seats: (0..world.workers).map(seat).collect(),
+            entries: world.entries(),
         }
-    }
-}
-
-type Named = HashMap<u64, Place, BuildHasherDefault<AsItIs>>;
-
-/// Engines' names are hashes already.
-#[derive(Debug, Default)]
-struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0 << 8 | u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, name: u64) {
-        self.0 = name;
     }
 }
 
 enum IndexEvent {
     Stored {
-        worker: usize,
-        parent: Option<u64>,
-        names: Vec<u64>,
+        seat: Seat,
+        parent: Option<usize>,
+        first: usize,
         contents: Vec<u64>,
     },
     Removed {
-        worker: usize,
-        names: Vec<u64>,
+        seat: Seat,
+        blocks: Vec<usize>,
     },
 }
 
 #[derive(Debug)]
 struct IndexWriter {
-    named: Vec<Named>,
+    places: Vec<Option<Place>>,
     puts: Vec<Put>,
 }
 
@@ -132,47 +107,47 @@ impl Subject for OurIndex {
 
     fn writer(&self) -> IndexWriter {
         IndexWriter {
-            named: self.seats.iter().map(|_| Named::default()).collect(),
+            places: vec![None; self.entries],
             puts: Vec::new(),
         }
     }
 
     fn stored(&self, worker: usize, parent: Option<&Block>, blocks: &[Block]) -> IndexEvent {
         IndexEvent::Stored {
-            worker,
-            parent: parent.map(|parent| parent.engine),
-            names: blocks.iter().map(|block| block.engine).collect(),
+            seat: self.seats[worker],
+            parent: parent.map(|parent| parent.number),
+            first: blocks.first().map_or(0, |block| block.number),
             contents: blocks.iter().map(|block| block.content).collect(),
         }
     }
 
     fn removed(&self, worker: usize, blocks: &[Block]) -> IndexEvent {
         IndexEvent::Removed {
-            worker,
-            names: blocks.iter().map(|block| block.engine).collect(),
+            seat: self.seats[worker],
+            blocks: blocks.iter().map(|block| block.number).collect(),
         }
     }
 
     fn apply(&self, writer: &mut IndexWriter, event: IndexEvent) {
+        let IndexWriter { places, puts } = writer;
         match event {
             IndexEvent::Stored {
-                worker,
+                seat,
                 parent,
-                names,
+                first,
                 contents,
             } => {
-                let named = &mut writer.named[worker];
-                let after = parent.and_then(|parent| named.get(&parent));
-                let start = after.map_or(Start::Root(ROOT), |&place| Start::After(place));
-                let seat = self.seats[worker];
-                self.index.put(seat, start, &contents, &mut writer.puts);
-                let places = writer.puts.iter().map(|put| put.place);
-                named.extend(names.into_iter().zip(places));
+                let after = parent.and_then(|parent| places[parent]);
+                let start = after.map_or(Start::Root(ROOT), Start::After);
+                self.index.put(seat, start, &contents, puts);
+                for (place, put) in places[first..].iter_mut().zip(puts) {
+                    *place = Some(put.place);
+                }
             }
-            IndexEvent::Removed { worker, names } => {
-                for name in names {
-                    if let Some(place) = writer.named[worker].remove(&name) {
-                        self.index.release(self.seats[worker], place);
+            IndexEvent::Removed { seat, blocks } => {
+                for block in blocks {
+                    if let Some(place) = places[block].take() {
+                        self.index.release(seat, place);
                     }
                 }
             }

@@ -16,7 +16,7 @@ pub struct EventsReport {
     /// The whole view: all rules, and hashing the tokens.
     pub view_stores_per_s: f64,
     pub view_bytes_per_entry: f64,
-    /// The index alone, with the engines' names of blocks.
+    /// The index alone: who uses it keeps a place for each block.
     pub stores_per_s: f64,
     pub chunk_events_per_s: f64,
     pub removes_per_s: f64,

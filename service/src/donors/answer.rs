@@ -135,6 +135,8 @@ pub struct Timings {
     pub gate_ns: u64,
     /// Vectors, their search, and the alignment of what they nominate.
     pub neighbours_ns: u64,
+    /// Facts compared, the wait for a thread included.
+    pub facts_ns: u64,
     pub total_ns: u64,
 }
 

@@ -19,6 +19,8 @@ const WORK_MAX: usize = 30_000;
 const ARRANGE_WORK: usize = 256;
 /// Rounds in which further donors are looked for.
 const ROUNDS_MAX: usize = 16;
+/// Rounds in which they are looked for beside the best choice so far: each makes it anew.
+const CHOICES_MAX: usize = 4;
 /// Donors asked for in one round.
 const ROUND_DONORS_MAX: usize = 4;
 /// Tokens of the shortest span.
@@ -95,13 +97,20 @@ impl DonorIndex {
     ) -> Vec<(u32, Span)> {
         let length = count_u32(target.tokens.len());
         let boundary = count_u32(target.boundary);
-        let candidates = gather(first, boundary..length, |covered, max| {
-            self.nominate_uncovered(target, covered, scratch, max)
-        });
-        let spans: Vec<(usize, Vec<Span>)> = candidates
-            .into_iter()
-            .map(|aligned| (aligned.slot as usize, aligned.spans))
-            .collect();
+        let candidates = gather(
+            first,
+            boundary..length,
+            donors_max,
+            |covered, known, max| {
+                let is_new = |slot| !known.iter().any(|aligned| aligned.slot == slot);
+                let target = Target {
+                    is_eligible: &|slot| is_new(slot) && (target.is_eligible)(slot),
+                    ..*target
+                };
+                self.nominate_uncovered(&target, covered, scratch, max)
+            },
+        );
+        let spans = spans_of(&candidates);
         best_cover(&spans, donors_max)
             .into_iter()
             .map(|(slot, span)| (count_u32(slot), span))
@@ -109,24 +118,38 @@ impl DonorIndex {
     }
 }
 
-/// Candidates beside the first, from a search for what none so far covers.
+/// Candidates beside the first, from searches for what none so far covers; then for what the best
+/// few of them leave uncovered.
 fn gather(
     first: &[Aligned],
     beyond: std::ops::Range<u32>,
-    mut further: impl FnMut(&[Span], usize) -> Vec<Aligned>,
+    donors_max: usize,
+    mut further: impl FnMut(&[Span], &[Aligned], usize) -> Vec<Aligned>,
 ) -> Vec<Aligned> {
     let mut candidates: Vec<Aligned> = first.iter().take(CANDIDATES_MAX).cloned().collect();
+    let mut choices = 0;
     for _ in 0..ROUNDS_MAX {
-        let room = CANDIDATES_MAX - candidates.len();
-        let covered = union(&candidates);
-        if room == 0 || !leaves_room(&covered, &beyond) {
+        let most = (CANDIDATES_MAX - candidates.len()).min(ROUND_DONORS_MAX);
+        if most == 0 {
             break;
         }
-        let mut found = further(&covered, room.min(ROUND_DONORS_MAX));
-        found.truncate(room);
-        found.retain(|new| {
-            new.coverage > 0 && candidates.iter().all(|known| known.slot != new.slot)
-        });
+        let mut outside = |covered: Vec<Span>| {
+            let mut found = Vec::new();
+            if leaves_room(&covered, &beyond) {
+                found = further(&covered, &candidates, most);
+                found.retain(|new| new.coverage > 0);
+                found.truncate(most);
+            }
+            found
+        };
+        let all = candidates.iter().flat_map(|aligned| &aligned.spans);
+        let mut found = outside(union(all.copied().collect()));
+        if found.is_empty() && choices < CHOICES_MAX {
+            choices += 1;
+            let chosen = cover_within(&spans_of(&candidates), donors_max, WORK_MAX / CHOICES_MAX);
+            let chosen = chosen.spans.iter().map(|&(_, span)| span);
+            found = outside(union(chosen.collect()));
+        }
         if found.is_empty() {
             break;
         }
@@ -135,12 +158,13 @@ fn gather(
     candidates
 }
 
+fn spans_of(candidates: &[Aligned]) -> Vec<(usize, Vec<Span>)> {
+    let of = |aligned: &Aligned| (aligned.slot as usize, aligned.spans.clone());
+    candidates.iter().map(of).collect()
+}
+
 /// The target's covered stretches, ascending and apart; only their target side means anything.
-fn union(candidates: &[Aligned]) -> Vec<Span> {
-    let mut spans: Vec<Span> = candidates
-        .iter()
-        .flat_map(|aligned| aligned.spans.iter().copied())
-        .collect();
+fn union(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable_by_key(|span| span.target_start);
     let mut union: Vec<Span> = Vec::new();
     for span in spans {

@@ -8,9 +8,9 @@ use super::{
     catalog::{Catalog, Donor, Shard, ShardDonors},
     gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
     namespace::NamespaceId,
-    offer::{Met, Offer, Wanted, Wish, gone, reach},
+    offer::{Met, Offer, Wanted, Wish, gone, prospect, reach},
     repeats::{RepeatKey, Repeats},
-    search::{Aligned, Continuation, Found, Prospect, Scratch, Target},
+    search::{Aligned, Found, Prospect, Scratch, Target},
     vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
 };
 use crate::leases::{AcquireError, DonorLeases, Grant, LeaseState, LeaseTerms, Sighting};
@@ -206,6 +206,7 @@ impl Finder<'_> {
             align_ns: found.align_ns,
             gate_ns: gate_ended.saturating_sub(gate_started),
             neighbours_ns: 0,
+            facts_ns: 0,
             total_ns: 0,
         };
         (answer, is_some_unusable)
@@ -449,31 +450,6 @@ pub(super) fn judge_all(
         })
     };
     candidates.into_iter().filter_map(judge_one).collect()
-}
-
-/// What a donor that goes on so is good for under the contract.
-pub(super) fn prospect(terms: &Terms, donor: &Donor, continuation: Continuation) -> Prospect {
-    let Continuation {
-        run,
-        identical_from_start,
-    } = continuation;
-    let evidence = Evidence {
-        spans: &[],
-        anchored: run,
-        identical_from_start,
-        exact_tokens: donor.exact_tokens,
-    };
-    let prefix = gate::prefix(terms, &evidence);
-    let end = run.map_or(0, |run| run.target_end());
-    Prospect {
-        tokens: prefix.map_or(0, |prefix| prefix.tokens),
-        is_exact: prefix.is_some_and(|prefix| prefix.tier == Tier::Exact),
-        sequence: donor.sequence,
-        end: match terms.minimum_tier {
-            Tier::Exact => identical_from_start.min(donor.exact_tokens),
-            Tier::Verified => end,
-        },
-    }
 }
 
 fn choose(mut judged: Vec<Judged>) -> Option<(Judged, Vec<Rejected>)> {

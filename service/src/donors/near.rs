@@ -6,7 +6,7 @@ use super::{
     announced,
     answer::{Answer, Neighbour, NeighbourDonor, Outcome},
     catalog::{Donor, Shard},
-    find::{FindQuery, Finder, REJECTED_MAX, judge_all, repeat_key, terms},
+    find::{FindQuery, Finder, Judged, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
     offer::{Offer, Wanted, Wish},
     search::{Prospect, Target},
@@ -88,40 +88,7 @@ impl Finder<'_> {
             wanted: Wanted::Serving(mode),
             terms: &terms,
         };
-        let offer_at = |donor: Option<&Arc<Donor>>| {
-            donor.map_or(Offer::Nothing, |donor| self.offer(donor, &wish))
-        };
-        let (judged, listed) = self.catalog.with_scratch(|scratch| {
-            let donors = shard.read();
-            // A slot may have been given to another donor since its vector was read.
-            let present = |near: &Near| {
-                let donor = donors.at(near.slot)?;
-                let is_wanted = match self.offer(donor, &wish) {
-                    Offer::All | Offer::Part(_) | Offer::Unfit => true,
-                    Offer::Gone | Offer::Nothing => false,
-                };
-                (donor.sequence == near.sequence && is_wanted).then_some(donor)
-            };
-            let slots: Vec<u32> = near
-                .iter()
-                .filter(|near| present(near).is_some())
-                .map(|near| near.slot)
-                .collect();
-            let listed: Vec<Neighbour> = near
-                .iter()
-                .filter_map(|near| Some(neighbour(present(near)?, near.score, discovery)))
-                .collect();
-            let target = Target {
-                tokens: query.tokens,
-                boundary: query.exact_prefix_tokens as usize,
-                is_eligible: &|slot| offer_at(donors.at(slot)).tokens() > 0,
-                reach: Some(&|slot| offer_at(donors.at(slot)).tokens()),
-                verify_max: NEAR_MAX,
-                prospect: &Prospect::by_length,
-            };
-            let aligned = donors.index.verify_slots(&target, &slots, scratch);
-            (judge_all(&terms, &donors, aligned), listed)
-        });
+        let (judged, listed) = self.compare(&wish, shard, &near, discovery);
         let found = self.conclude(query, judged, mode, discovery);
         let late = (self.clock_ns)() >= self.deadline_ns;
         if found.outcome != Outcome::Miss && !late {
@@ -148,6 +115,53 @@ impl Finder<'_> {
             VectorSearch::Done
         };
         (answer, end)
+    }
+
+    // The nearest that are still there, compared with the prompt, and as they are listed.
+    fn compare(
+        &self,
+        wish: &Wish<'_>,
+        shard: &Shard,
+        near: &[Near],
+        discovery: Discovery,
+    ) -> (Vec<Judged>, Vec<Neighbour>) {
+        let is_wanted = |donor: &Donor| match self.offer(donor, wish) {
+            Offer::All | Offer::Part(_) | Offer::Unfit => true,
+            Offer::Gone | Offer::Nothing => false,
+        };
+        self.catalog.with_scratch(|scratch| {
+            let donors = shard.read();
+            // A slot may have been given to another donor since its vector was read.
+            let present = |near: &Near| {
+                let donor = donors.at(near.slot)?;
+                (donor.sequence == near.sequence && is_wanted(donor)).then_some(donor)
+            };
+            let slots: Vec<u32> = near
+                .iter()
+                .filter(|near| present(near).is_some())
+                .map(|near| near.slot)
+                .collect();
+            let listed: Vec<Neighbour> = near
+                .iter()
+                .filter_map(|near| Some(neighbour(present(near)?, near.score, discovery)))
+                .collect();
+            let target = Target {
+                tokens: wish.query.tokens,
+                boundary: wish.query.exact_prefix_tokens as usize,
+                is_eligible: &|slot| {
+                    let donor = donors.at(slot);
+                    donor.is_some_and(|donor| self.offer(donor, wish).tokens() > 0)
+                },
+                reach: Some(&|slot| {
+                    let donor = donors.at(slot);
+                    donor.map_or(0, |donor| self.offer(donor, wish).tokens())
+                }),
+                verify_max: NEAR_MAX,
+                prospect: &Prospect::by_length,
+            };
+            let aligned = donors.index.verify_slots(&target, &slots, scratch);
+            (judge_all(wish.terms, &donors, aligned), listed)
+        })
     }
 }
 

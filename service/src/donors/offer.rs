@@ -6,8 +6,8 @@ use super::{
     align::Span,
     catalog::Donor,
     find::{FindQuery, Finder, is_own, is_readable},
-    gate::{self, Terms},
-    search::Aligned,
+    gate::{self, Evidence, Terms},
+    search::{Aligned, Continuation, Prospect},
     seeds::{WINDOW, count_u32},
     vocabulary::{Mode, Tier},
 };
@@ -117,6 +117,31 @@ impl Met {
             Offer::Nothing => {}
         }
         false
+    }
+}
+
+/// What a donor that goes on so is good for under the contract.
+pub(super) fn prospect(terms: &Terms, donor: &Donor, continuation: Continuation) -> Prospect {
+    let Continuation {
+        run,
+        identical_from_start,
+    } = continuation;
+    let evidence = Evidence {
+        spans: &[],
+        anchored: run,
+        identical_from_start,
+        exact_tokens: donor.exact_tokens,
+    };
+    let prefix = gate::prefix(terms, &evidence);
+    let end = run.map_or(0, |run| run.target_end());
+    Prospect {
+        tokens: prefix.map_or(0, |prefix| prefix.tokens),
+        is_exact: prefix.is_some_and(|prefix| prefix.tier == Tier::Exact),
+        sequence: donor.sequence,
+        end: match terms.minimum_tier {
+            Tier::Exact => identical_from_start.min(donor.exact_tokens),
+            Tier::Verified => end,
+        },
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::donors::{
     owners::Announced,
-    writes::{Admission, PendingRegistration, Registered, Removal, WriteRefusal},
+    writes::{Admission, NewDonor, PendingRegistration, Registered, Removal, WriteRefusal},
 };
 
 /// Registrations of one stream that wait for their acknowledgement.
@@ -116,11 +116,7 @@ impl Donors for DonorsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         deadline.check()?;
-        let donor = convert::donors::registration(
-            request.into_inner(),
-            core.clock.now_ms(),
-            core.near.texts.is_some(),
-        )?;
+        let donor = new_donor(core, request.into_inner())?;
         let pending = core
             .writes
             .try_register(donor)
@@ -271,12 +267,16 @@ async fn queue_all(
     }
 }
 
+fn new_donor(core: &Core, request: v1::RegisterDonorRequest) -> Result<NewDonor, Status> {
+    let now_ms = core.clock.now_ms();
+    let donor = convert::donors::registration(request, now_ms, core.near.texts.is_some())?;
+    // A lease that has run out keeps no donor from making room.
+    core.donor_leases.sweep(now_ms);
+    Ok(donor)
+}
+
 async fn queue_one(core: &Core, request: v1::RegisterDonorRequest) -> Queued {
-    let donor = match convert::donors::registration(
-        request,
-        core.clock.now_ms(),
-        core.near.texts.is_some(),
-    ) {
+    let donor = match new_donor(core, request) {
         Ok(donor) => donor,
         Err(status) => return Queued::Refused(status),
     };
@@ -291,9 +291,12 @@ async fn settled(core: &Core, pending: PendingRegistration) -> Result<Registered
         .await
         .map_err(|_| status::write(&WriteRefusal::Stopping))?
         .map_err(|refusal| status::write(&refusal))?;
-    if matches!(registered.admission, Admission::Added | Admission::Replaced) {
-        core.metrics.donor_registrations.inc();
-    }
+    let counted = match &registered.admission {
+        Admission::Added | Admission::Replaced => &core.metrics.donor_registrations,
+        Admission::Covered(_) => &core.metrics.donors_unstored.covered,
+        Admission::NothingCaptured => &core.metrics.donors_unstored.nothing_captured,
+    };
+    counted.inc();
     core.metrics
         .donor_evictions
         .inc_by(u64::from(registered.evicted));

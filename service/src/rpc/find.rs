@@ -140,6 +140,9 @@ fn record(core: &Core, answer: &Answer) {
             .neighbours_seconds
             .observe(seconds(timings.neighbours_ns));
     }
+    if timings.facts_ns > 0 {
+        lookups.facts_seconds.observe(seconds(timings.facts_ns));
+    }
     lookups.sketch_searches.inc(answer.sketch_search);
     lookups.text_searches.inc(answer.text_search);
     let listed = answer.neighbours.iter();

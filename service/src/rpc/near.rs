@@ -18,7 +18,7 @@ use crate::{
     donors::{
         answer::{Answer, NeighbourDonor},
         catalog::Donor,
-        facts::facts_differ,
+        facts::facts_differ_within,
         near::Vectors,
         neighbours::Vector,
         text::{EmbedRefusal, Embedder, segments},
@@ -27,6 +27,10 @@ use crate::{
     },
     supervise::Workers,
 };
+
+/// The last part of a call's time, in which no facts are compared any more: the answer has a way
+/// to go, and beside it other calls wait for the processor.
+const FACTS_EARLY_SHARE: u64 = 8;
 
 /// What the second stage works with.
 #[derive(Debug)]
@@ -187,11 +191,13 @@ async fn compare_facts(
     answer: Arc<Answer>,
     deadline: Deadline,
 ) -> Arc<Answer> {
+    let began_ns = core.clock.now_ns();
     let mut compared = Answer::clone(&answer);
+    let until_ns = deadline.at_ns - (deadline.at_ns - deadline.began_ns) / FACTS_EARLY_SHARE;
     let work = move |core: &Core, lookup: &Lookup| {
         let differ = |donor: &Donor| {
             let text = core.near.texts.as_ref()?.of(donor)?;
-            Some(facts_differ(&text, &lookup.text))
+            facts_differ_within(&text, &lookup.text, &|| core.clock.now_ns() >= until_ns)
         };
         if let Some(found) = &mut compared.found {
             found.facts_differ = differ(&found.donor);
@@ -205,7 +211,10 @@ async fn compare_facts(
         Arc::new(compared)
     };
     let done = on_worker(core, &core.near.threads, lookup, deadline, work).await;
-    done.unwrap_or(answer)
+    let mut answer = done.unwrap_or(answer);
+    let took_ns = core.clock.now_ns().saturating_sub(began_ns);
+    Arc::make_mut(&mut answer).timings.facts_ns = took_ns;
+    answer
 }
 
 /// Why a worker's answer did not come.

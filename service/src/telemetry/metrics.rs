@@ -78,11 +78,37 @@ pub struct Metrics {
     pub donor_events: DonorEvents,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
+    pub donors_unstored: Unstored,
     pub manifests: Counter,
     pub manifest_misses: Counter,
     pub manifest_errors: Counter,
     pub priors_put: Counter,
     pub calls_refused: Counter,
+}
+
+/// Registrations that were acknowledged and not stored.
+#[derive(Debug, Clone)]
+pub struct Unstored {
+    /// A live donor of the same owner begins with the same tokens.
+    pub covered: Counter,
+    /// Nothing was captured.
+    pub nothing_captured: Counter,
+}
+
+impl Unstored {
+    fn new(r: &mut Registry) -> Unstored {
+        let family = Family::<Labels, Counter>::default();
+        r.register(
+            "semantic_donor_unstored",
+            "Registrations that were acknowledged and not stored",
+            family.clone(),
+        );
+        let why = |why| family.get_or_create(&[("why", why)]).clone();
+        Unstored {
+            covered: why("covered"),
+            nothing_captured: why("nothing_captured"),
+        }
+    }
 }
 
 /// What donor look-ups came to.
@@ -102,6 +128,7 @@ pub struct Lookups {
     pub align_seconds: Histogram,
     pub gate_seconds: Histogram,
     pub neighbours_seconds: Histogram,
+    pub facts_seconds: Histogram,
     /// What became of the searches by token sketch, and by text.
     pub sketch_searches: BySearch,
     pub text_searches: BySearch,
@@ -195,6 +222,7 @@ impl Metrics {
                 "Donors that were added or replaced",
             ),
             donor_evictions: counter(r, "semantic_donor_evictions", "Donors that made room"),
+            donors_unstored: Unstored::new(r),
             manifests: counter(r, "kvatlas_manifests", "Manifests given"),
             manifest_misses: counter(r, "kvatlas_manifest_misses", "Prefixes without a prior"),
             manifest_errors: counter(r, "kvatlas_manifest_errors", "Manifest calls refused"),
@@ -295,6 +323,7 @@ impl Lookups {
             align_seconds: stage("align"),
             gate_seconds: stage("gate"),
             neighbours_seconds: stage("neighbours"),
+            facts_seconds: stage("facts"),
             sketch_searches: BySearch::new(
                 r,
                 "semantic_lookup_sketch_searches",

@@ -255,6 +255,26 @@ async fn a_leased_donor_is_not_evicted_and_a_full_house_refuses() {
 }
 
 #[tokio::test]
+async fn a_lease_that_ran_out_keeps_no_donor() {
+    let mut harness = Harness::start(|args| {
+        args.mode = Some(kvatlas::config::ServeMode::Materialize);
+        args.donors_max = 1;
+    })
+    .await;
+    let prompt = text(10, 900);
+    harness.announce("worker-1", 7).await;
+    harness.register("leased", &prompt).await;
+    let mut short = lookup(&prompt);
+    short.lease_ttl_ms = 50;
+    leased(&mut harness, short.clone()).await;
+    short.holder = "engine-2".into();
+    let later = leased(&mut harness, short).await;
+    // Whoever asks for a lease that has run out ends it: nobody asks for the earlier one.
+    while harness.validate(&later, "engine-2").await == LeaseState::Valid {}
+    harness.register("next", &text(11, 900)).await;
+}
+
+#[tokio::test]
 async fn a_full_lease_table_is_a_miss() {
     let mut harness = Harness::start(|args| {
         args.mode = Some(kvatlas::config::ServeMode::Materialize);

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod crowds;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod harness;

@@ -127,11 +127,39 @@ async fn changed_facts_are_told_where_text_is_kept() {
         };
         let answer = harness.find(request).await;
         assert_ne!(answer.outcome(), FindOutcome::Miss);
+        check_stages(&answer, keeps && !prompt.is_empty());
         let quality = answer.r#match.unwrap().quality.unwrap();
         assert_eq!(quality.discovery(), Discovery::Seeds);
         let told = quality.facts_compared.then_some(quality.facts_differ);
         assert_eq!(told, expected, "kept {keeps}: {prompt}");
     }
+}
+
+fn check_stages(answer: &v1::FindDonorResponse, compares: bool) {
+    let timings = answer.timings.unwrap();
+    assert_eq!(timings.facts_us > 0.0, compares, "{timings:?}");
+    let parts = timings.seeds_us + timings.align_us + timings.gate_us + timings.facts_us;
+    assert!(timings.total_us >= parts, "{timings:?}");
+}
+
+#[tokio::test]
+async fn texts_that_would_take_too_long_to_compare_cost_no_answer() {
+    let mut harness = Harness::start(|args| args.text.enabled = true).await;
+    let tokens = text(5, 1024);
+    let record = v1::RegisterDonorRequest {
+        text: STORY.into(),
+        ..registration("story", &tokens)
+    };
+    harness.register_as(record).await.unwrap();
+    let request = v1::FindDonorRequest {
+        text: STORY.repeat((2 << 20) / STORY.len()),
+        ..lookup(&tokens)
+    };
+    let answer = harness.find(request).await;
+    assert_ne!(answer.outcome(), FindOutcome::Miss);
+    check_stages(&answer, true);
+    let quality = answer.r#match.unwrap().quality.unwrap();
+    assert!(!quality.facts_compared && !quality.facts_differ);
 }
 
 #[tokio::test]

@@ -148,9 +148,9 @@ fn check_refusals(grpcurl: &Grpcurl) {
         (
             "kvatlas.v1.Events/FindWorkers",
             json!({}),
-            12,
-            "Unimplemented",
-            "FindWorkers: this version does not read engine KV events yet",
+            3,
+            "InvalidArgument",
+            "tokens: must not be empty",
         ),
     ] {
         let output = grpcurl.run(&["-d", &asked.to_string()], &[method]);

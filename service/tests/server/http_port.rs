@@ -6,7 +6,7 @@ use kvatlas_proto::v1;
 
 use crate::common::{self, InProcess, donor, http_get, lookup, prior_file, prompt, upload, within};
 
-const COUNTERS: [&str; 22] = [
+const COUNTERS: [&str; 23] = [
     "semantic_lookup_requests_total",
     "semantic_lookup_hits_total",
     "semantic_lookup_misses_total",
@@ -22,6 +22,7 @@ const COUNTERS: [&str; 22] = [
     "semantic_invalid_blocks_total",
     "semantic_donor_registrations_total",
     "semantic_donor_evictions_total",
+    "semantic_donor_unstored_total",
     "kvatlas_manifests_total",
     "kvatlas_manifest_misses_total",
     "kvatlas_manifest_errors_total",
@@ -97,7 +98,7 @@ async fn the_pages_are_what_probes_and_prometheus_expect() {
             assert_eq!(samples.value(&sample).to_string(), "0", "{sample}");
         }
     }
-    for stage in ["seeds", "align", "gate"] {
+    for stage in ["seeds", "align", "gate", "neighbours", "facts"] {
         let sample = format!("semantic_lookup_stage_seconds_count{{stage=\"{stage}\"}}");
         assert_eq!(samples.value(&sample).to_string(), "0", "{sample}");
     }
@@ -117,6 +118,28 @@ async fn each_look_up_moves_its_own_counters() {
         &before,
         "semantic_donor_registrations_total 1, kvatlas_donors 1, kvatlas_donor_tokens 128, \
          kvatlas_namespaces 1",
+    );
+
+    let before = Samples::of(&server);
+    within(donors.register_donor(donor("shorter", prompt(1, 64))))
+        .await
+        .unwrap();
+    check(
+        &server,
+        &before,
+        "semantic_donor_unstored_total{why=\"covered\"} 1",
+    );
+    let before = Samples::of(&server);
+    let nothing = v1::RegisterDonorRequest {
+        captured_tokens: 0,
+        exact_tokens: 0,
+        ..donor("nothing", prompt(2, 128))
+    };
+    within(donors.register_donor(nothing)).await.unwrap();
+    check(
+        &server,
+        &before,
+        "semantic_donor_unstored_total{why=\"nothing_captured\"} 1",
     );
 
     let before = Samples::of(&server);

@@ -1,8 +1,8 @@
 //! Long streams, pages, settings and what the server says of itself.
 
-use kvatlas_proto::v1::{self, events_client::EventsClient, namespace_selector::Selector};
+use kvatlas_proto::v1::{self, namespace_selector::Selector};
 use tempfile::TempDir;
-use tonic::{Code, Status};
+use tonic::Code;
 use tonic_reflection::pb;
 
 use crate::common::{
@@ -333,31 +333,6 @@ fn check_services(names: impl Iterator<Item = String>) {
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
     assert_eq!(names, SERVICES);
-}
-
-#[tokio::test]
-async fn calls_that_are_not_served_yet_say_why() {
-    let server = common::start();
-    let mut events = EventsClient::new(server.clients.channel.clone());
-    let batch = tokio_stream::once(v1::PublishRequest::default());
-    let refusals: [(&str, Result<(), Status>); 2] = [
-        ("Publish", within(events.publish(batch)).await.map(drop)),
-        (
-            "FindWorkers",
-            within(events.find_workers(v1::FindWorkersRequest::default()))
-                .await
-                .map(drop),
-        ),
-    ];
-    for (name, refused) in refusals {
-        let status = refused.unwrap_err();
-        assert_eq!(status.code(), Code::Unimplemented, "{name}");
-        let message = status.message();
-        assert!(
-            message.starts_with(&format!("{name}: this version does not")),
-            "{message}"
-        );
-    }
 }
 
 async fn put_prior(clients: &Clients, prefix_hash: &str, query_hash: &str) {

@@ -128,12 +128,11 @@ impl World<'_> {
         }
         assert!(!is_old);
         if generation > known.generation {
-            let until_ms = 0;
-            let life = Life {
+            let silent = Life {
                 generation,
-                until_ms,
+                until_ms: 0,
             };
-            self.owners.insert(owner, life);
+            self.owners.insert(owner, silent);
         }
         match registered.unwrap().admission {
             Admission::Added | Admission::Replaced => {}

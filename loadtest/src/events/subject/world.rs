@@ -14,12 +14,14 @@ const SHARED_PROMPTS_MIN: usize = 16;
 const ENGINE_SEED: u64 = 1337;
 
 /// A block as engines tell of it, and as indexes take it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Of the block's tokens alone.
     pub content: u64,
     /// The engine's name of the block and of all before it.
     pub engine: u64,
+    /// Its number among all blocks of a round.
+    pub number: usize,
 }
 
 /// How much there is.
@@ -85,6 +87,7 @@ impl World {
             Block {
                 content,
                 engine: name,
+                number: prompt.number * PROMPT_BLOCKS + number,
             }
         };
         (0..PROMPT_BLOCKS).map(block).collect()
@@ -133,12 +136,12 @@ mod tests {
     fn every_store_is_an_entry_and_half_the_heads_are_shared() {
         let world = World::of(100_000, 10);
         let mut held = HashSet::new();
-        let mut holders: HashMap<Block, HashSet<usize>> = HashMap::new();
+        let mut holders: HashMap<u64, HashSet<usize>> = HashMap::new();
         for prompt in world.groups(3).flat_map(|some| each(&some)) {
             for block in world.blocks(prompt) {
                 let worker = world.worker(prompt);
                 assert!(held.insert((worker, block.engine)), "{prompt:?}");
-                holders.entry(block).or_default().insert(worker);
+                holders.entry(block.engine).or_default().insert(worker);
             }
         }
         assert_eq!(held.len(), world.entries());

@@ -166,6 +166,7 @@ fn common_json(answered: &Answered) -> Value {
         gate_us,
         total_us,
         neighbours_us,
+        facts_us,
     } = answered.timings;
     let rejected = answered.rejected.iter().map(|candidate| {
         json!({
@@ -206,6 +207,7 @@ fn common_json(answered: &Answered) -> Value {
             "gate_us": gate_us,
             "total_us": total_us,
             "neighbours_us": neighbours_us,
+            "facts_us": facts_us,
         },
         "rejected": rejected.collect::<Vec<_>>(),
         "segments": segments.collect::<Vec<_>>(),

@@ -265,3 +265,45 @@ fn a_target_of_eight_donors_passages_is_covered_by_the_eight() {
 fn of_twelve_donors_passages_the_eight_longest_are_found() {
     check_search(12, &[4, 5, 6, 7, 8, 9, 10, 11]);
 }
+
+/// Eight donors have an eighth of the target each; many others have less, across its borders.
+#[test]
+fn eight_donors_that_cover_all_are_found_beside_many_that_do_not() {
+    const PART: u32 = 256;
+    let tokens = passage(1, 8 * PART);
+    let part = |from: u32, length: u32| &tokens[from as usize..][..length as usize];
+    let mut index = DonorIndex::new();
+    for i in 0..200_u32 {
+        let from = (i.wrapping_mul(2_654_435_761) >> 8) % (7 * PART);
+        let length = [100, 180, 240][i as usize % 3];
+        let donor = [
+            &passage(100 + i, 20),
+            part(from, length),
+            &passage(400 + i, 50),
+        ]
+        .concat();
+        index.insert(i, &prepare(&donor));
+    }
+    for i in 0..8 {
+        let donor = [
+            &passage(700 + i, 30),
+            part(i * PART, PART),
+            &passage(800 + i, 30),
+        ]
+        .concat();
+        index.insert(200 + i, &prepare(&donor));
+    }
+    let target = Target {
+        tokens: &tokens,
+        boundary: 0,
+        is_eligible: &|_| true,
+        reach: None,
+        verify_max: 8,
+        prospect: &Prospect::by_length,
+    };
+    let mut scratch = Scratch::default();
+    let first = index.search(&target, &mut scratch, &|| 0).candidates;
+    let cover = index.search_cover(&target, &first, COVER_DONORS_MAX, &mut scratch);
+    let covered: u32 = cover.iter().map(|(_, span)| span.length).sum();
+    assert!(covered >= 1_950, "{covered} of {}", 8 * PART);
+}

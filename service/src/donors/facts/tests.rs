@@ -493,6 +493,44 @@ fn unlike_texts_are_not_compared() {
     }
 }
 
+/// Whenever it becomes too late, the answer is the right one or none; in time it is there.
+#[test]
+fn a_comparison_that_is_late_says_nothing_wrong() {
+    let long = |number: u32| {
+        let sentence = |i: u32| format!("In the year {} they met for the {i}th time. ", i + 900);
+        let sentences: String = (0..300).map(sentence).collect();
+        format!("{sentences} At last {number} of them went home before the end of the day.")
+    };
+    let texts = [
+        long(25),
+        long(26),
+        long(25).replace("1000 they", "1001 they"),
+    ];
+    for (one, two) in [(0, 1), (1, 2), (0, 2)] {
+        let (one, two) = (&texts[one], &texts[two]);
+        let mut told = 0;
+        for calls in 0..40_usize {
+            let left = Cell::new(calls);
+            let is_late = || left.replace(left.get().saturating_sub(1)) == 0;
+            match facts_differ_within(one, two, &is_late) {
+                Some(differs) => {
+                    assert!(differs);
+                    told += 1;
+                }
+                None => assert_eq!(told, 0, "{calls}"),
+            }
+        }
+        assert!((1..40).contains(&told), "{told}");
+    }
+    let too_long = "word ".repeat(TEXTS_BYTES_MAX / 10 + 1);
+    let other = too_long.replacen("word", "ward", 1);
+    assert_eq!(facts_differ_within(&too_long, &other, &|| false), None);
+    assert_eq!(
+        facts_differ_within(&too_long, &too_long, &|| true),
+        Some(false)
+    );
+}
+
 /// Pieces that meet the reader's special cases.
 fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![

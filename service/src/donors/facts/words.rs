@@ -1,6 +1,7 @@
 //! A text as words in one canonical form: what is only written otherwise has the same hash.
 
 use super::{
+    LATE_WORDS,
     lexicon::{ABBREVIATIONS, MEASURES, NUMERALS, Numeral, SHORT_FORMS},
     marks,
     numbers::{Number, parse_digits},
@@ -70,15 +71,21 @@ impl Word {
     }
 }
 
-/// Reads the words of a text of less than 4 GiB.
-pub(super) fn words(text: &str) -> Vec<Word> {
+/// Reads the words of a text of less than 4 GiB; none if it becomes too late.
+pub(super) fn words(text: &str, is_late: &dyn Fn() -> bool) -> Option<Vec<Word>> {
     let mut reader = Reader::new(text);
-    while reader.words.len() < WORDS_MAX && reader.at < text.len() {
+    for step in 0_usize.. {
+        if reader.words.len() == WORDS_MAX || reader.at >= text.len() {
+            break;
+        }
+        if step.is_multiple_of(LATE_WORDS) && is_late() {
+            return None;
+        }
         reader.step();
     }
     reader.end_sentence();
     reader.end_line();
-    reader.words
+    Some(reader.words)
 }
 
 pub(super) struct Reader<'t> {

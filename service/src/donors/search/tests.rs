@@ -363,6 +363,7 @@ fn a_donor_is_compared_as_far_as_it_reaches() {
             is_eligible: &|_| true,
             reach: Some(&|_| live),
             verify_max: 8,
+            prospect: &Prospect::by_length,
         };
         let found = index.search(&target, &mut Scratch::default(), &|| 0);
         let expected = count_u32(donor.len()).min(live);

@@ -43,6 +43,7 @@ pub fn answer(answer: &Answer, now_ms: u64, decode_ns: u64) -> v1::FindDonorResp
             gate_us: micros(timings.gate_ns),
             total_us: micros(timings.total_ns),
             neighbours_us: micros(timings.neighbours_ns),
+            facts_us: micros(timings.facts_ns),
         }),
         rejected: answer.rejected.iter().map(rejected).collect(),
         segments: answer.segments.iter().map(segment).collect(),

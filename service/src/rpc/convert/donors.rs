@@ -420,11 +420,16 @@ pub(in crate::rpc) fn owner_key(owner: Option<v1::Owner>) -> Result<OwnerKey, St
     })
 }
 
+/// The last millisecond of the year 9999: from a higher generation an owner could never go on.
+const GENERATION_MAX: u64 = 253_402_300_799_999;
+
 fn check_generation(field: &str, generation: u64) -> Result<(), Status> {
-    if generation == 0 {
-        Err(invalid(field, "must be at least 1"))
-    } else {
-        Ok(())
+    match generation {
+        1..=GENERATION_MAX => Ok(()),
+        _ => Err(invalid(
+            field,
+            format!("must be from 1 to {GENERATION_MAX}"),
+        )),
     }
 }
 

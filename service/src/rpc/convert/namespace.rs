@@ -33,9 +33,10 @@ pub fn for_lookup(selector: Option<v1::NamespaceSelector>) -> Result<LookupNames
 /// For everything else: a namespace that is not whole is an error.
 pub fn required(selector: Option<v1::NamespaceSelector>) -> Result<NamespaceName, Status> {
     checked(selector).map_err(|fault| match fault {
-        NamespaceFault::Incomplete { field } => {
-            invalid(field, "is required; \"none\" is a value, empty is not")
-        }
+        NamespaceFault::Incomplete { field } => invalid(
+            field,
+            "is required: numbers begin at 1; of texts \"none\" is a value, empty is not",
+        ),
         NamespaceFault::Malformed { field, problem } => invalid(field, problem),
     })
 }

@@ -77,7 +77,8 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         10 => (engine(), path()).prop_map(|(engine, path)| Step::Store(engine, path)),
-        6 => (engine(), any::<prop::sample::Index>()).prop_map(|(engine, at)| Step::Remove(engine, at)),
+        6 => (engine(), any::<prop::sample::Index>())
+            .prop_map(|(engine, at)| Step::Remove(engine, at)),
         1 => engine().prop_map(Step::Clear),
         6 => register,
         2 => (0..DONORS).prop_map(Step::Unregister),

@@ -103,10 +103,10 @@ fn there_are_as_many_names_as_full_blocks() {
         for names in [&[1, 2, 3][..], &[1, 2, 3, 4, 5]] {
             let pending = scene.writes.try_register(new("a", BLOCKS, names)).unwrap();
             let refusal = scene.runtime.block_on(pending).unwrap().unwrap_err();
-            assert!(
-                matches!(refusal, WriteRefusal::BlockHashes { given, full: 4 } if given == names.len()),
-                "{refusal}"
-            );
+            let WriteRefusal::BlockHashes { given, full: 4 } = refusal else {
+                panic!("{refusal}");
+            };
+            assert_eq!(given, names.len());
         }
         let mut with_tail = new("a", BLOCKS, &[1, 2, 3, 4]);
         with_tail.captured.push(7);

@@ -188,6 +188,20 @@ pub(crate) fn registrations() -> Vec<Case> {
             register(|it| it.owner_generation = 0),
             ["owner_generation", "1"],
         ),
+        case(
+            "a generation that none can follow",
+            register(|it| it.owner_generation = 253_402_300_800_000),
+            ["owner_generation", "253402300799999"],
+        ),
+        case(
+            "a number that is 0",
+            register(|it| {
+                let mut namespace = secret_namespace();
+                namespace.block_size = 0;
+                it.namespace = selector(namespace);
+            }),
+            ["block_size", "numbers begin at 1"],
+        ),
         case("no tokens", register(|it| it.tokens = None), ["tokens"]),
         case(
             "odd bytes",
@@ -294,6 +308,11 @@ pub(crate) fn owners_and_removals() -> Vec<Case> {
             "generation",
             announce(|it| it.generation = 0),
             ["generation", "1"],
+        ),
+        case(
+            "a generation that none can follow",
+            announce(|it| it.generation = u64::MAX),
+            ["generation", "253402300799999"],
         ),
         case("ttl", announce(|it| it.ttl_ms = 999), ["ttl_ms", "1000"]),
         case(
