@@ -414,11 +414,16 @@ impl Source {
             Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
             Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
         }
+        // A group has one shape: a block of that name in another shape is another group's.
+        let mut lanes = self.lanes.iter();
+        let of_group = lanes.find(|lane| lane.group == stored.group);
+        let shape = of_group.map(|lane| lane.shape);
         for &hash in &stored.hashes {
-            let known = self
+            let mut meant = self
                 .lanes
                 .iter()
-                .find_map(|lane| Some((lane.place(hash)?, lane.shape)));
+                .filter(|lane| shape.is_none_or(|shape| shape == lane.shape));
+            let known = meant.find_map(|lane| Some((lane.place(hash)?, lane.shape)));
             let Some((place, shape)) = known else {
                 around.counts.one(Outcome::BareUnknown);
                 continue;

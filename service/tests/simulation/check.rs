@@ -405,15 +405,13 @@ fn check_claim(
     }
     if truth.is_whole() && layout.strides().contains(&stride) {
         let has = |last: &&Prefix| cache.is_there(layout, stride, last);
-        assert!(
-            device >= ends.iter().take_while(has).count(),
-            "of {prompt:?}"
-        );
+        assert!(device >= ends.iter().take_while(has).count(), "{}", of());
         let is_sure = |last: &&Prefix| cache.is_sure(layout, stride, last);
         assert_eq!(
             resident,
             ends.iter().take_while(is_sure).count(),
-            "of {prompt:?}"
+            "{}",
+            of()
         );
     }
 }

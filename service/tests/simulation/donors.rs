@@ -86,13 +86,12 @@ struct Wanted {
 impl World<'_> {
     /// Registers a donor of an engine: what it holds or may come to hold.
     pub(crate) fn register(&mut self, at: usize) {
-        let wanted = self.wanted(at);
         let Wanted {
             prompt,
             rank,
             medium,
             names: (names, block_names),
-        } = wanted;
+        } = self.wanted(at);
         let random = &mut self.random;
         let owner = self.lines[at].key(rank);
         let known = self.owners.get(&owner).copied().unwrap_or_default();

@@ -313,6 +313,40 @@ fn hashes_alone_put_known_blocks_on_a_tier() {
 }
 
 #[test]
+fn hashes_alone_leave_a_group_its_size() {
+    let large = Stored {
+        hashes: hashes(&[2]),
+        block_size: 2 * SIZE,
+        group: Some(1),
+        ..stored(0..32)
+    };
+    let bare = Stored {
+        hashes: hashes(&[2]),
+        tokens: Vec::new(),
+        block_size: 0,
+        medium: Medium::Host,
+        ..stored(0..16)
+    };
+    // Both groups name a block so; whichever was announced first.
+    for groups in [
+        [large.clone(), stored(0..32)],
+        [stored(0..32), large.clone()],
+    ] {
+        let mut engine = Engine::after(&[&groups.map(store), &[store(bare.clone())]]);
+        assert_eq!(engine.finds_tokens(0..32), (32, 0));
+        engine.send(&[remove(&[2])]);
+        assert_eq!(engine.finds_tokens(0..32), (16, 16));
+        // Not its own group's any more, and not the other's either.
+        engine.send(&[Event::Removed(Removed {
+            medium: Medium::Host,
+            ..removed(&[2])
+        })]);
+        engine.send(&[store(bare.clone()), store(stored(0..32))]);
+        assert_eq!(engine.finds_tokens(0..32), (32, 0));
+    }
+}
+
+#[test]
 fn adapters_and_salts_keep_prompts_apart_and_children_inherit_them() {
     let adapted = Stored {
         adapter: Some(Adapter::Name("a")),
