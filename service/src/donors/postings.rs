@@ -564,7 +564,8 @@ mod tests {
             };
             let is_smaller = |cell| cell != 0 && fingerprint_of(cell) < wanted;
             prop_assert_eq!(shard.place(wanted), plain(&is_smaller));
-            prop_assert_eq!(first_without(&shard.cells, |cell| cell != 0), plain(&|cell| cell != 0));
+            let is_taken = |cell| cell != 0;
+            prop_assert_eq!(first_without(&shard.cells, is_taken), plain(&is_taken));
         }
     }
 }

@@ -106,9 +106,8 @@ fn a_file_is_read_in_order_of_time_and_as_fast_as_asked() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("trace.jsonl");
     let line = |at: u64, blocks: &str| {
-        format!(
-            r#"{{"timestamp": {at}, "input_length": 700, "output_length": 9, "hash_ids": {blocks}}}"#
-        )
+        let lengths = r#""input_length": 700, "output_length": 9"#;
+        format!(r#"{{"timestamp": {at}, {lengths}, "hash_ids": {blocks}}}"#)
     };
     let text = [line(3000, "[0, 2]"), line(1000, "[0, 1]")].join("\n");
     std::fs::write(&path, text).unwrap();

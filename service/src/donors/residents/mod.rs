@@ -9,8 +9,8 @@
 //! before the view is asked for it, under the lock that changes come in by: so a block that goes
 //! is seen by one of the two, whatever the threads do. Look-ups and leases read words alone.
 //!
-//! Locks: an owner's ties first, then the view's own, or a shard's to read tokens. Ties are wanted by
-//! nobody who holds a lock of the catalog.
+//! Locks: an owner's ties first, then the view's own, or a shard's to read tokens. Ties are wanted
+//! by nobody who holds a lock of the catalog.
 
 mod blocks;
 #[cfg(test)]
@@ -132,7 +132,8 @@ impl Residents {
         }
     }
 
-    /// Ties a donor that has become visible in this slot. `names` are the engine's of its full blocks, or none.
+    /// Ties a donor that has become visible in this slot. `names` are the engine's of its full
+    /// blocks, or none.
     pub(super) fn tie(&self, shard: &Arc<Shard>, donor: &Donor, slot: u32, names: Vec<EngineHash>) {
         if donor.medium != Medium::Device {
             return;
