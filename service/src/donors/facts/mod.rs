@@ -20,8 +20,8 @@ use words::{EDGE_AFTER, EDGE_BEFORE, LINE_AFTER, LINE_BEFORE, Word, words};
 
 /// Words of the longest gap on either side.
 const GAP_WORDS_MAX: usize = 16;
-/// Bytes of both texts together; longer ones are not compared. At 50 to 150 ns a byte, up to a third
-/// of a second of a processor.
+/// Bytes of both texts together; longer ones are not compared. At 50 to 150 ns a byte, that takes
+/// up to a third of a second of a processor.
 pub const TEXTS_BYTES_MAX: usize = 2 << 20;
 /// Words between two looks at whether it is too late.
 const LATE_WORDS: usize = 1_024;
