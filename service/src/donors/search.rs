@@ -288,16 +288,38 @@ impl DonorIndex {
     }
 
     /// Verifies candidates until none left can be better than the best.
+    ///
+    /// Where those are more than can be verified, the best of them at the boundary come next after
+    /// the first few; one of them also when the bound on work is reached.
     fn verify_best(&self, target: &Target<'_>, scratch: &mut Scratch, out: &mut Vec<Aligned>) {
-        self.put_best_first(target, scratch);
+        let few = target.verify_max.div_ceil(2);
         let mut most_hits = 0;
-        for at in 0..scratch.candidates.len() {
-            let Candidate { slot, votes } = scratch.candidates[at];
+        let mut is_ordered = false;
+        let mut at = 0;
+        while let Some(&Candidate { votes, .. }) = scratch.candidates.get(at) {
             let can_win = votes + votes / 32 >= most_hits;
-            let exhausted = scratch.aligner.work() > QUERY_WORK_MAX;
-            if !can_win || exhausted || out.len() == target.verify_max {
+            if !can_win || out.len() == target.verify_max {
                 break;
             }
+            let exhausted = scratch.aligner.work() > QUERY_WORK_MAX;
+            if !is_ordered && (exhausted || out.len() == few) {
+                is_ordered = true;
+                let room = if exhausted {
+                    0
+                } else {
+                    target.verify_max - few
+                };
+                let leads = self.put_best_first(target, scratch, (at, room), most_hits);
+                if exhausted && !leads {
+                    break;
+                }
+            } else if exhausted {
+                break;
+            }
+            let Some(&Candidate { slot, .. }) = scratch.candidates.get(at) else {
+                break;
+            };
+            at += 1;
             if !(target.is_eligible)(slot) {
                 continue;
             }

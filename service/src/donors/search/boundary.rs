@@ -16,7 +16,9 @@ pub(super) const COMPARED_MAX: usize = 256;
 /// Tokens compared at a time before the donors that are left have to do without.
 const COMPARED_TOKENS_MAX: usize = 65_536;
 /// Donors of the rarest of the first seeds that are looked up in the lists of the others.
-const LISTED_MAX: usize = COMPARED_MAX;
+const LISTED_MAX: usize = 64;
+/// Those of them that are compared where none verified so far continues the prompt.
+const PROBES_MAX: usize = 16;
 /// Lists of those others.
 const LISTS_MAX: usize = 8;
 /// Seeds looked ahead for one with so few donors.
@@ -34,33 +36,44 @@ pub(super) struct Standing {
 }
 
 impl DonorIndex {
-    /// Orders candidates that are more than can be verified and have about as many votes each: the
-    /// one that goes on best at the boundary, then those with most votes, of equal ones the best.
-    pub(super) fn put_best_first(&self, target: &Target<'_>, scratch: &mut Scratch) {
+    /// Orders the candidates from a place on that can still win, where they are more than there is
+    /// room for: the one that goes on best at the boundary, then those with most votes, of equal
+    /// ones the best. True when the first is one that goes on.
+    ///
+    /// Few prompts have so many, and what is compared here is cold memory: so it comes after the
+    /// first were verified.
+    pub(super) fn put_best_first(
+        &self,
+        target: &Target<'_>,
+        scratch: &mut Scratch,
+        (from, room): (usize, usize),
+        most_hits: u32,
+    ) -> bool {
         let Scratch {
             candidates,
             standings,
             ..
         } = scratch;
-        let Some(most) = candidates.first().map(|candidate| candidate.votes) else {
-            return;
-        };
-        let tied = candidates.partition_point(|c| c.votes + c.votes / 32 >= most);
-        if tied <= target.verify_max {
-            return;
+        let rest = &candidates[from..];
+        let tied = from + rest.partition_point(|c| c.votes + c.votes / 32 >= most_hits);
+        if tied - from <= room {
+            return false;
         }
-        let slots = candidates[..tied].iter().map(|candidate| candidate.slot);
+        let slots = candidates[from..tied]
+            .iter()
+            .map(|candidate| candidate.slot);
         self.compare(target, slots, standings);
-        candidates[..tied].sort_unstable_by_key(|candidate| candidate.slot);
+        candidates[from..tied].sort_unstable_by_key(|candidate| candidate.slot);
         let candidate = |standing: &Standing| {
-            let tied = &candidates[..tied];
+            let tied = &candidates[from..tied];
             let at = tied.binary_search_by_key(&standing.slot, |candidate| candidate.slot);
             at.ok().map(|at| tied[at])
         };
         let mut ordered: Vec<Candidate> = standings.iter().filter_map(candidate).collect();
         let leads = standings.first().is_some_and(Standing::is_in_place);
         ordered[usize::from(leads)..].sort_by_key(|candidate| Reverse(candidate.votes));
-        candidates.splice(..tied, ordered);
+        candidates.splice(from..tied, ordered);
+        leads
     }
 
     /// Verifies donors that may continue the prompt further than any verified so far.
@@ -132,6 +145,9 @@ impl DonorIndex {
                 self.keep_those_with(hit, anchored);
             }
             anchored.retain(|&slot| verified.iter().all(|aligned| aligned.slot != slot));
+            if reached == 0 {
+                self.keep_deepest(&leading[inside + 1..], PROBES_MAX, anchored);
+            }
             self.compare(target, anchored.iter().copied(), standings);
             if !standings.is_empty() {
                 break;
