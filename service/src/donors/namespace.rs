@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use kvatlas_events::view;
 use sha2::{Digest, Sha256};
 
 /// Longest string field, in bytes.
@@ -227,15 +228,11 @@ fn hash_string(hash: &mut Sha256, value: &str) {
     hash.update(value.as_bytes());
 }
 
-/// Tenant key v1: of a cache salt, taken as it is, or of none.
+/// Tenant key v1: of a cache salt, taken as it is, or of none. Events have their salts turned into
+/// the same.
 #[must_use]
 pub fn tenant_key(salt: Option<&str>) -> String {
-    let Some(salt) = salt else {
-        return format!("{TENANT_KEY_PREFIX}none");
-    };
-    // The whole digest in the spelling of ids, cut.
-    let digest = NamespaceId(Sha256::digest(salt.as_bytes()).into()).to_string();
-    format!("{TENANT_KEY_PREFIX}{}", &digest[..TENANT_KEY_DIGITS])
+    view::tenant_key(salt.unwrap_or_default())
 }
 
 /// Whether a text has the form of a tenant key v1.

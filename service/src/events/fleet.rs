@@ -20,8 +20,6 @@ use crate::donors::{catalog::Catalog, owners::OwnerKey};
 
 /// How long a request weighs on the worker that it was given to when nobody says that it is done.
 pub const REQUEST_MS_MAX: u64 = 600_000;
-/// Blocks are counted in this size while no worker has told of any.
-const BLOCK_SIZE: u32 = 16;
 
 /// Milliseconds since 1970 (UTC).
 pub type ClockMs = Box<dyn Fn() -> u64 + Send + Sync>;
@@ -58,6 +56,8 @@ pub struct WorkerQuery<'a> {
     /// False where what went into the prompt's blocks besides its tokens is not known: then
     /// nothing is held of it.
     pub is_known: bool,
+    /// Tokens that a block is counted as while no worker has told of any, at least 1.
+    pub block_size: u32,
 }
 
 /// One worker, and what it holds of the prompt.
@@ -103,7 +103,9 @@ impl Fleet {
         let workers = self.of(query.prompt.namespace);
         let shapes = self.catalog.residents.view.shapes(query.prompt.namespace);
         let held = self.held(query, &shapes);
-        let block_size = shapes.first().map_or(BLOCK_SIZE, |shape| shape.block_size);
+        let block_size = shapes
+            .first()
+            .map_or(query.block_size, |shape| shape.block_size);
         let holding = |worker: &Worker| held.get(&worker.source).copied().unwrap_or_default();
         let mut load = self.load.lock();
         load.expire(now_ms);

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use kvatlas_events::feed::{Source, SourceError};
 
-use crate::donors::namespace::{Namespace, NamespaceFault};
+use crate::donors::namespace::{Namespace, NamespaceFault, tenant_key};
 
-/// Sources at a time, of every origin.
+/// Sources over ZMQ at a time, and as many owners over gRPC.
 pub const SOURCES_MAX: usize = 1024;
 /// The longest file of sources.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -103,7 +103,7 @@ fn read_namespace(path: &Path) -> Result<Namespace, SourcesError> {
         rope_scaling: file.rope_scaling,
         multimodal_hashes: file.multimodal_hashes,
         // An engine serves all tenants; its events say whose each block is.
-        tenant_key: "semblend:tenant:v1:none".into(),
+        tenant_key: tenant_key(None),
     };
     namespace.check().map_err(|fault| {
         invalid(match fault {

@@ -292,6 +292,7 @@ impl World<'_> {
                     tokens: &prompt.tokens(0),
                 },
                 is_known: true,
+                block_size: 16,
             };
             let fleet = &self.service.fleet;
             let (workers, picked) = fleet.find(&query, Some("request"), self.service.now_ms());

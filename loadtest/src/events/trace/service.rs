@@ -101,6 +101,7 @@ impl Service {
                 tokens: &tokens,
             },
             is_known: true,
+            block_size: u32::try_from(self.block_tokens).unwrap_or(u32::MAX),
         };
         let (found, picked) = self.fleet.find(&query, request, now_ms);
         let of = |name: &str| self.engines.iter().position(|engine| engine.name == name);

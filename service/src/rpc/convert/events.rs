@@ -14,7 +14,11 @@ use super::{
     invalid, namespace,
 };
 use crate::{
-    donors::{namespace::Namespace, owners::OwnerKey, writes::NamespaceName},
+    donors::{
+        namespace::{NO_ADAPTER, Namespace},
+        owners::OwnerKey,
+        writes::NamespaceName,
+    },
     events::{
         feeds::SourceStatus,
         fleet::{WorkerMatch, WorkerQuery},
@@ -26,6 +30,8 @@ use crate::{
 pub const ITEMS_MAX: usize = 1024;
 /// Longest identifier of an item, in bytes.
 pub const ITEM_BYTES_MAX: usize = 256;
+/// Tokens a block where neither a namespace nor a worker's events say it.
+const BLOCK_SIZE: u32 = 16;
 /// Most requests that one call finishes.
 pub const FINISHED_MAX: usize = 1000;
 
@@ -126,13 +132,14 @@ impl WorkerLookup {
                 namespace,
                 adapter: whole
                     .map(|whole| whole.adapter.as_str())
-                    .filter(|adapter| *adapter != "none")
+                    .filter(|adapter| *adapter != NO_ADAPTER)
                     .map(Adapter::Name),
                 tenant: whole.map(|whole| whole.tenant_key.as_str()),
                 items,
                 tokens: &self.tokens,
             },
             is_known: !has_unknown_items,
+            block_size: whole.map_or(BLOCK_SIZE, |whole| whole.block_size),
         }
     }
 }

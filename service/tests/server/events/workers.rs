@@ -101,6 +101,35 @@ async fn a_pick_goes_where_the_blocks_are_and_weighs_until_it_is_finished() {
 }
 
 #[tokio::test]
+async fn a_cold_fleet_is_charged_in_blocks_of_the_namespace_and_spreads() {
+    let mut harness = Harness::start();
+    let namespace = v1::Namespace {
+        block_size: 32,
+        ..common::namespace()
+    };
+    for worker in ["w0", "w1"] {
+        let request = v1::AddEventSourceRequest {
+            source: format!("tcp://127.0.0.1:1,worker={worker}"),
+            namespace: Some(namespace.clone()),
+        };
+        harness.admin.add_event_source(request).await.unwrap();
+    }
+    let mut asked = Vec::new();
+    for request in ["a", "b"] {
+        let answer = harness
+            .find(v1::FindWorkersRequest {
+                namespace: common::selector(namespace.clone()),
+                ..picking(request)
+            })
+            .await;
+        assert_eq!(answer.charged_blocks, 2, "64 tokens");
+        asked.push(picked(&answer).to_owned());
+    }
+    asked.sort();
+    assert_eq!(asked, ["w0", "w1"]);
+}
+
+#[tokio::test]
 async fn a_removed_block_is_not_found_any_more() {
     let mut harness = Harness::start();
     let mut engines = engines(&mut harness, &[4]).await;
