@@ -13,9 +13,9 @@ from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
 WIDTH, LEFT = 960, 40
-NAMES, BAR, ROW, HEAD, GAP = 190, 240, 22, 58, 34
+NAMES, BAR, ROW, HEAD, GAP = 190, 200, 22, 58, 10
 # Where the two columns of panels begin.
-COLUMNS = (LEFT, LEFT + NAMES + BAR + 60)
+COLUMNS = (LEFT, LEFT + NAMES + BAR + 50)
 
 # As the report names them, and as the picture does.
 INDEXES = [
@@ -57,12 +57,11 @@ def main():
 
 def draw(report, trace):
     panels = [index_panel(report, *panel) for panel in PANELS] + [trace_panel(trace)]
-    body, tops = [], [96, 96]
-    for at, (title, note, bars, form) in enumerate(panels):
-        column = at % 2
-        body += panel(COLUMNS[column], tops[column], (title, note), bars, form)
-        tops[column] += HEAD + ROW * len(bars) + GAP
-    height = max(tops)
+    body, height = [], 96
+    for row in (panels[at:at + 2] for at in range(0, len(panels), 2)):
+        for left, (title, note, bars, form) in zip(COLUMNS, row):
+            body += panel(left, height, (title, note), bars, form)
+        height += HEAD + ROW * max(len(bars) for _, _, bars, _ in row) + GAP
     said = (
         f"{report['workers']} workers, {report['blocks']:,} blocks of 16 tokens; prompts of 8,192 "
         "tokens, hashed before; two cores, medians of turns"
