@@ -26,6 +26,9 @@ pub struct Rejected {
     pub unknown: u32,
     /// Of a known type, with a value that cannot be.
     pub malformed: u32,
+    /// One of those was no store, and came after the last clear: blocks may be gone that nobody
+    /// else told of.
+    pub may_hide_removal: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::track::{Action, Input, State, Track};
+use super::inputs::{Action, Input, State};
+use super::track::Track;
 use super::zmtp::LineError;
+use crate::event::Event;
 use crate::view::{Change, Counts, Namespace, SourceId, View};
 use crate::wire::decode;
 
@@ -170,6 +172,10 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         }
         self.actions = actions;
         self.tell_state();
+        if self.engine.has_replay && !self.track.believes_replay() {
+            self.engine.has_replay = false;
+            self.failed(Socket::Replay, &LineError::OtherEngine);
+        }
         want
     }
 
@@ -244,7 +250,7 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         self.met.events += batch.events.len() as u64;
         self.met.unknown_events += u64::from(batch.rejected.unknown);
         self.met.malformed_events += u64::from(batch.rejected.malformed);
-        if batch.rejected.malformed > 0 {
+        if batch.rejected.may_hide_removal {
             self.doubt(epoch);
         }
         let rank = batch.rank.unwrap_or(self.engine.rank);
@@ -259,6 +265,10 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         };
         let counts = self.view.apply(source, &batch.events, &mut self.changes);
         self.tell_changes(source, counts);
+        let is_cleared = batch.events.contains(&Event::Cleared) && self.ranks.len() == 1;
+        if is_cleared && !batch.rejected.may_hide_removal {
+            self.track.understand(epoch);
+        }
     }
 
     fn doubt(&mut self, epoch: u64) {

@@ -5,13 +5,15 @@
 //! of these, and [`config`] says where they are.
 
 pub mod config;
+pub mod inputs;
 pub mod intake;
 mod link;
+mod recent;
 pub mod track;
 pub mod zmq;
 pub mod zmtp;
 
 pub use config::{Source, SourceError};
+pub use inputs::{Frame, Input, State};
 pub use intake::{Engine, Intake, Met, News, Progress, Socket, Want};
-pub use track::{Frame, Input, State};
 pub use zmq::Feed;

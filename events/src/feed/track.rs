@@ -9,11 +9,14 @@
 //!
 //! A run that does not begin with the engine's first batch claims too little and never too much:
 //! every removal since is in it.
+//!
+//! What continues an exact run is applied at once, also where a replay runs beside it: a removal
+//! must not wait. Where anything else has to wait, the run is not exact.
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-use xxhash_rust::xxh3::xxh3_64;
+use super::inputs::{Action, Frame, Input, State};
+use super::recent::Recent;
 
 /// Frames that wait for a replay to end.
 pub const HELD_FRAMES_MAX: usize = 4096;
@@ -23,79 +26,15 @@ pub const HELD_BYTES_MAX: usize = 64 << 20;
 pub const ASKS_MAX: u32 = 4;
 /// How long a replay may pause: an engine serves one between two batches, and may lose its end.
 pub const REPLAY_PAUSE_MS_MAX: u64 = 2_000;
+/// How long a replay may go on that brings nothing new.
+pub const REPLAY_FRUITLESS_MS_MAX: u64 = 10_000;
+/// Contradictions between what comes live and the replay before that is another engine's, and no
+/// longer asked for.
+pub const CONTRADICTIONS_MAX: u32 = 3;
 /// How long to wait after a replay that failed, times the failures so far.
 pub const ASK_REST_MS: u64 = 200;
 /// After how much silence a replay is asked for, to find what was lost at the end.
 pub const SILENCE_MS_MAX: u64 = 10_000;
-
-/// One batch as it was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame<P> {
-    pub sequence: u64,
-    /// Of the payload; two batches with one digest are the same batch.
-    pub digest: u64,
-    pub payload: P,
-}
-
-impl Frame<Bytes> {
-    #[must_use]
-    pub fn new(sequence: u64, payload: Bytes) -> Self {
-        Self {
-            sequence,
-            digest: xxh3_64(&payload),
-            payload,
-        }
-    }
-}
-
-/// How far a source's blocks can be relied on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Not connected, or not yet sure to be connected to the engine that the blocks are from.
-    Stale,
-    /// That engine's, but batches are missing or were not understood; or nothing is known yet.
-    Degraded,
-    /// All that the engine published, from the first batch of the epoch to the last one applied.
-    Exact,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input<P> {
-    /// The subscription is up, to one process until it is lost.
-    Connected,
-    /// Handed in before whatever a later process answers.
-    Lost,
-    Live(Frame<P>),
-    Replayed {
-        ask: u32,
-        frame: Frame<P>,
-    },
-    /// The marker that ends a replay.
-    Ended {
-        ask: u32,
-    },
-    /// A replay cannot be had, or was cut off.
-    Failed {
-        ask: u32,
-    },
-    /// Time went by, see [`Track::deadline_ms`].
-    Tick,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action<P> {
-    Apply(P),
-    /// Ask for all batches from this one on, over a connection of its own, and give up the replay
-    /// before. What comes is handed in under the number of the ask.
-    Ask {
-        ask: u32,
-        from: u64,
-    },
-    /// A new epoch: everything applied is void, and so is every lease on it.
-    Begin,
-    /// The subscription is dead though it looks alive: drop it and connect again.
-    Reconnect,
-}
 
 /// One source, a (worker, rank).
 #[derive(Debug)]
@@ -107,13 +46,16 @@ pub struct Track<P> {
     epoch: u64,
     /// The first and the last batch applied in this epoch.
     first: Option<u64>,
-    last: Option<Last>,
+    last: Option<u64>,
     connection: Option<Connection>,
     heard_ms: u64,
     replay: Replay,
     asks: u32,
     /// Asks since one brought something new.
     tries: u32,
+    /// How often in a row what came live was not what the replay had brought.
+    contradictions: u32,
+    recent: Recent,
     held: VecDeque<Frame<P>>,
     held_bytes: usize,
 }
@@ -129,17 +71,13 @@ struct Connection {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Last {
-    sequence: u64,
-    digest: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Replay {
     None,
     Running {
         ask: u32,
         deadline_ms: u64,
+        /// When it is over if it brings nothing new.
+        fruitless_ms: u64,
         /// It is from the engine that the last batch applied is from.
         is_verified: bool,
     },
@@ -163,6 +101,8 @@ impl<P: AsRef<[u8]>> Track<P> {
             replay: Replay::None,
             asks: 0,
             tries: 0,
+            contradictions: 0,
+            recent: Recent::default(),
             held: VecDeque::new(),
             held_bytes: 0,
         }
@@ -177,11 +117,21 @@ impl<P: AsRef<[u8]>> Track<P> {
         }
     }
 
-    /// A batch that was applied in an epoch is damaged, or has an event of a known type that is. A
-    /// removal may be lost with it, and until another epoch nothing makes up for that. Of an epoch
-    /// that is over it does not matter.
+    /// A batch that was applied in an epoch is damaged: a removal may be lost with it, and until
+    /// another epoch only a clear makes up for that. Of an epoch that is over it does not matter.
     pub fn doubt(&mut self, epoch: u64) {
         self.is_doubted |= epoch == self.epoch;
+    }
+
+    /// Everything was cleared in an epoch: whatever was not understood before no longer matters.
+    pub fn understand(&mut self, epoch: u64) {
+        self.is_doubted &= epoch != self.epoch;
+    }
+
+    /// A replay can be had, and what came live has not contradicted it time and again.
+    #[must_use]
+    pub fn believes_replay(&self) -> bool {
+        self.has_replay && self.contradictions < CONTRADICTIONS_MAX
     }
 
     /// Grows with every [`Action::Begin`].
@@ -194,7 +144,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     /// engine's start.
     #[must_use]
     pub fn applied(&self) -> Option<(u64, u64)> {
-        Some((self.first?, self.last?.sequence))
+        Some((self.first?, self.last?))
     }
 
     /// When a [`Input::Tick`] is due, whatever else comes.
@@ -232,7 +182,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         if self.last.is_none() {
             self.state = State::Degraded;
         }
-        if self.has_replay {
+        if self.believes_replay() {
             self.ask(step);
         }
     }
@@ -240,7 +190,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     fn lost(&mut self, step: &mut Step<'_, P>) {
         self.disconnect();
         self.state = State::Stale;
-        if !self.has_replay {
+        if !self.believes_replay() {
             self.begin(step);
         }
     }
@@ -274,26 +224,48 @@ impl<P: AsRef<[u8]>> Track<P> {
                 self.tries = 0;
             }
             self.accept(frame, step);
-        } else {
+            self.recent.forget();
+        } else if self.state == State::Exact && self.follows(&frame) {
+            self.apply(frame, step);
+        } else if !self.agrees(&frame) {
             self.hold(frame, VecDeque::push_back);
+            if self.state == State::Exact {
+                self.state = State::Degraded;
+            }
         }
+    }
+
+    fn follows(&self, frame: &Frame<P>) -> bool {
+        let next = self.last.and_then(|last| last.checked_add(1));
+        next == Some(frame.sequence)
+    }
+
+    /// A replay over this connection brought it before.
+    fn agrees(&mut self, frame: &Frame<P>) -> bool {
+        let is_sure = self.connection.is_some_and(|connection| connection.is_sure);
+        let agrees = is_sure && self.recent.digest(frame.sequence) == Some(frame.digest);
+        if agrees {
+            self.contradictions = 0;
+        }
+        agrees
     }
 
     /// A frame that follows those applied, as far as anything does; no replay is running.
     fn accept(&mut self, frame: Frame<P>, step: &mut Step<'_, P>) {
         let is_next = match self.last {
-            Some(last) if frame.sequence <= last.sequence => {
-                // A replay brought it before.
-                if frame.sequence < last.sequence || frame.digest == last.digest {
+            Some(last) if frame.sequence <= last => {
+                let known = self.recent.digest(frame.sequence);
+                if known.is_none() || self.agrees(&frame) {
                     return;
                 }
+                self.contradictions += 1;
                 self.begin(step);
                 false
             }
-            Some(last) => frame.sequence - last.sequence == 1,
+            Some(_) => self.follows(&frame),
             None => frame.sequence == 0,
         };
-        if !is_next && self.has_replay && self.tries < ASKS_MAX {
+        if !is_next && self.believes_replay() && self.tries < ASKS_MAX {
             self.hold(frame, VecDeque::push_front);
             self.state = State::Degraded;
             return self.ask(step);
@@ -309,38 +281,39 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.here().is_answered = true;
         let Replay::Running {
             deadline_ms,
+            fruitless_ms,
             is_verified,
             ..
         } = &mut self.replay
         else {
             return;
         };
-        *deadline_ms = step.now_ms + REPLAY_PAUSE_MS_MAX;
+        *deadline_ms = (step.now_ms + REPLAY_PAUSE_MS_MAX).min(*fruitless_ms);
         let Some(last) = self.last else {
             *is_verified = true;
             return self.apply_replayed(frame, step);
         };
-        if !*is_verified {
-            if frame.sequence < last.sequence {
-                return;
-            }
-            if frame.sequence > last.sequence {
-                // It is not kept any more, and what was removed between is not known.
-                return self.begin_from_replay(step);
-            }
-            if frame.digest != last.digest {
-                return self.other_engine(step);
-            }
-            *is_verified = true;
-            self.here().is_sure = true;
-            if self.state == State::Stale {
-                self.state = State::Degraded;
-            }
-        } else if frame.sequence > last.sequence {
-            if frame.sequence - last.sequence > 1 {
-                if self.tries < ASKS_MAX {
-                    return self.ask(step);
+        if frame.sequence <= last {
+            match self.recent.digest(frame.sequence) {
+                Some(digest) if digest == frame.digest => {
+                    *is_verified = true;
+                    self.here().is_sure = true;
+                    if self.state == State::Stale {
+                        self.state = State::Degraded;
+                    }
+                    self.join(step);
                 }
+                Some(_) => self.other_engine(step),
+                // So long ago that nothing is known of it.
+                None => {}
+            }
+        } else if !*is_verified {
+            // It is not kept any more, and what was removed between is not known.
+            self.begin_from_replay(step);
+        } else if !self.follows(&frame) && self.tries < ASKS_MAX {
+            self.ask(step);
+        } else {
+            if !self.follows(&frame) {
                 self.begin(step);
             }
             self.apply_replayed(frame, step);
@@ -349,7 +322,24 @@ impl<P: AsRef<[u8]>> Track<P> {
 
     fn apply_replayed(&mut self, frame: Frame<P>, step: &mut Step<'_, P>) {
         self.tries = 0;
+        if let Replay::Running { fruitless_ms, .. } = &mut self.replay {
+            *fruitless_ms = step.now_ms + REPLAY_FRUITLESS_MS_MAX;
+        }
         self.apply(frame, step);
+        self.join(step);
+    }
+
+    /// The replay is over, without its end, once it brought the first frame that waits.
+    fn join(&mut self, step: &mut Step<'_, P>) {
+        if self.waits_at_most(self.last) {
+            self.settle(step);
+        }
+    }
+
+    /// The first frame that waits has at most this number, and the replay is this engine's.
+    fn waits_at_most(&self, sequence: Option<u64>) -> bool {
+        let held = self.held.front().map(|held| held.sequence);
+        self.is_verified() && held.is_some() && held <= sequence
     }
 
     fn ended(&mut self, step: &mut Step<'_, P>) {
@@ -386,7 +376,10 @@ impl<P: AsRef<[u8]>> Track<P> {
     /// Where the end did not come something else may be missing too: what is asked for once more
     /// begins with the last batch applied, and costs little.
     fn failed(&mut self, step: &mut Step<'_, P>) {
-        if self.tries < ASKS_MAX {
+        let next = self.last.and_then(|last| last.checked_add(1));
+        if self.waits_at_most(next) {
+            self.settle(step);
+        } else if self.tries < ASKS_MAX {
             let until_ms = step.now_ms + ASK_REST_MS * u64::from(self.tries);
             self.replay = Replay::Resting { until_ms };
         } else if self.is_verified() {
@@ -421,7 +414,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.drain(step);
         if self.replay == Replay::None && self.is_behind() {
             self.state = State::Degraded;
-            if self.tries < ASKS_MAX {
+            if self.tries < ASKS_MAX && self.believes_replay() {
                 self.ask(step);
             } else {
                 self.begin(step);
@@ -463,16 +456,18 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.replay = Replay::Running {
             ask: self.asks,
             deadline_ms: step.now_ms + REPLAY_PAUSE_MS_MAX,
+            fruitless_ms: step.now_ms + REPLAY_FRUITLESS_MS_MAX,
             is_verified: false,
         };
         step.actions.push(Action::Ask {
             ask: self.asks,
-            from: self.last.map_or(0, |last| last.sequence),
+            from: self.last.unwrap_or(0),
         });
     }
 
     fn begin(&mut self, step: &mut Step<'_, P>) {
         self.first = None;
+        self.recent.clear();
         if self.last.take().is_some() {
             self.epoch += 1;
             self.is_doubted = false;
@@ -487,7 +482,8 @@ impl<P: AsRef<[u8]>> Track<P> {
             payload,
         } = frame;
         self.first.get_or_insert(sequence);
-        self.last = Some(Last { sequence, digest });
+        self.last = Some(sequence);
+        self.recent.push(sequence, digest);
         self.here().is_sure = true;
         step.actions.push(Action::Apply(payload));
     }
@@ -510,7 +506,7 @@ impl<P: AsRef<[u8]>> Track<P> {
     /// with an epoch that was given up, or found no room among the frames held.
     fn is_behind(&self) -> bool {
         let live = self.connection.and_then(|connection| connection.live);
-        live.is_some_and(|live| self.last.is_none_or(|last| last.sequence < live))
+        live.is_some_and(|live| self.last.is_none_or(|last| last < live))
     }
 
     fn is_answered(&self) -> bool {

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::config::Source;
+use super::inputs::{Frame, Input, State};
 use super::intake::{Engine, Intake, Met, News, Progress, Socket, Want};
 use super::link::{Heard, Link};
-use super::track::{Frame, Input, State};
 use super::zmtp::Hello;
 use crate::view::{Counts, Namespace, View};
 

@@ -54,6 +54,8 @@ pub enum LineError {
     Mechanism,
     #[error("the peer refused, or is no {wanted}")]
     WrongSocket { wanted: &'static str },
+    #[error("the replay socket is another engine's: it is not asked any more")]
+    OtherEngine,
     #[error("a frame has flags or a length that cannot be")]
     Malformed,
     #[error("a frame has {bytes} bytes, more than {PAYLOAD_BYTES_MAX}")]

@@ -11,6 +11,8 @@ use crate::repeats::Repeats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
     Unknown,
+    /// Blocks that are not known of, and nothing worse.
+    MalformedStore,
     Malformed,
 }
 
@@ -108,33 +110,50 @@ pub(super) fn read<'a>(
     reader: &mut Reader<'a>,
     repeats: &mut Repeats,
 ) -> Result<Event<'a>, Rejection> {
-    let mut fields = Fields::default();
     let head = reader.head().map_err(|_| Rejection::Malformed)?;
-    let event_type = if let Head::Array(count) = head {
+    let (event_type, form) = if let Head::Array(count) = head {
         let places = count.checked_sub(1).ok_or(Rejection::Malformed)?;
-        let event_type = Type::read(reader)?;
-        for place in 0..places {
-            let field = event_type.layout().at(place);
-            fields.read(field, reader).ok_or(Rejection::Malformed)?;
-        }
-        event_type
+        (Type::read(reader)?, FormOf::Places(places))
     } else if let Head::Map(count) = head {
-        let event_type = find_type(*reader, count)?;
-        for _ in 0..count {
-            let key = reader.head().map_err(|_| Rejection::Malformed)?;
-            let field = event_type.layout().named(key);
-            fields.read(field, reader).ok_or(Rejection::Malformed)?;
-        }
-        event_type
+        (find_type(*reader, count)?, FormOf::Names(count))
     } else {
         return Err(Rejection::Malformed);
     };
-    let event = match event_type {
+    let fields = read_fields(reader, event_type, form);
+    let event = fields.and_then(|fields| match event_type {
         Type::Stored => fields.into_stored(repeats).map(Event::Stored),
         Type::Removed => fields.into_removed().map(Event::Removed),
         Type::Cleared => Some(Event::Cleared),
-    };
-    event.ok_or(Rejection::Malformed)
+    });
+    event.ok_or(match event_type {
+        Type::Stored => Rejection::MalformedStore,
+        Type::Removed | Type::Cleared => Rejection::Malformed,
+    })
+}
+
+/// How an event's fields come, and how many.
+#[derive(Clone, Copy)]
+enum FormOf {
+    Places(usize),
+    Names(usize),
+}
+
+fn read_fields<'a>(reader: &mut Reader<'a>, event_type: Type, form: FormOf) -> Option<Fields<'a>> {
+    let mut fields = Fields::default();
+    match form {
+        FormOf::Places(count) => {
+            for place in 0..count {
+                fields.read(event_type.layout().at(place), reader)?;
+            }
+        }
+        FormOf::Names(count) => {
+            for _ in 0..count {
+                let key = reader.head().ok()?;
+                fields.read(event_type.layout().named(key), reader)?;
+            }
+        }
+    }
+    Some(fields)
 }
 
 /// Engines send the type first, but nothing makes a map keep an order.

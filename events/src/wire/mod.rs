@@ -23,7 +23,7 @@ mod tokens;
 
 pub use encode::{Form, encode};
 
-use crate::event::{Batch, Rejected};
+use crate::event::{Batch, Event, Rejected};
 use crate::repeats::Repeats;
 use event::Rejection;
 use reader::{Head, Reader};
@@ -187,18 +187,26 @@ fn read_events<'a>(reader: &mut Reader<'a>, batch: &mut Batch<'a>) -> Result<(),
         .events
         .reserve(count.min(reader.rest().len() / EVENT_BYTES_MIN));
     let mut repeats = Repeats::default();
-    let Rejected { unknown, malformed } = &mut batch.rejected;
+    let Rejected {
+        unknown,
+        malformed,
+        may_hide_removal,
+    } = &mut batch.rejected;
     for _ in 0..count {
         let start = *reader;
-        let counter = match event::read(reader, &mut repeats) {
+        match event::read(reader, &mut repeats) {
             Ok(event) => {
+                *may_hide_removal &= !matches!(event, Event::Cleared);
                 batch.events.push(event);
                 continue;
             }
-            Err(Rejection::Unknown) => &mut *unknown,
-            Err(Rejection::Malformed) => &mut *malformed,
-        };
-        *counter += 1;
+            Err(Rejection::Unknown) => *unknown += 1,
+            Err(Rejection::MalformedStore) => *malformed += 1,
+            Err(Rejection::Malformed) => {
+                *malformed += 1;
+                *may_hide_removal = true;
+            }
+        }
         *reader = start;
         reader.skip()?;
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvatlas_events::{
-    feed::{News, State},
+    feed::{News, State, zmtp::LineError},
     view::{self, SourceId},
 };
 use parking_lot::Mutex;
@@ -48,6 +48,10 @@ impl Hearing {
             News::Follows { rank, source } => self.follow(rank, source),
             News::Changes { source, changes } => residents.changed(source, changes),
             News::State { state, epoch } => self.set_state(state, epoch),
+            News::Failed {
+                error: error @ LineError::OtherEngine,
+                ..
+            } => tracing::warn!(worker = &*self.worker_id, "{error}"),
             News::Failed { socket, error } => {
                 let worker = &*self.worker_id;
                 tracing::debug!(worker, ?socket, %error, "no connection to an engine's events");

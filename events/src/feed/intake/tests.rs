@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::*;
 use crate::event::{Batch, EngineHash, Event, Kind, Medium, Removed, Stored};
-use crate::feed::track::{ASKS_MAX, Frame};
+use crate::feed::{Frame, track::ASKS_MAX};
 use crate::wire::{Form, encode};
 
 const MODEL: Namespace = Namespace(7);
@@ -204,24 +204,74 @@ fn check_doubt(payload: &[u8]) -> Met {
 #[test]
 fn what_is_not_understood_of_a_known_type_costs_the_epoch() {
     assert_eq!(check_doubt(&odd("BlockRemoved")).malformed_events, 1);
-    assert_eq!(check_doubt(&odd("BlockStored")).malformed_events, 1);
     assert_eq!(check_doubt(&stored()[..20]).decode_errors, 1);
     assert_eq!(check_doubt(b"\xc0").decode_errors, 1);
 }
 
 #[test]
-fn an_unknown_type_costs_nothing() {
-    let inputs = vec![
-        Input::Connected,
-        live(0, &stored()),
-        live(1, &odd("BlockMoved")),
+fn an_unknown_type_and_a_malformed_store_cost_nothing_else() {
+    let inputs = ["BlockMoved", "BlockStored"].map(|name| live(1, &odd(name)));
+    let met = inputs.map(|odd| {
+        let inputs = vec![Input::Connected, live(0, &stored()), odd];
+        let told = [Told::State(DEGRADED, 0), Changes(1), Told::State(EXACT, 0)];
+        check(false, inputs, &told).1.met
+    });
+    assert_eq!(met[0].unknown_events, 1);
+    assert_eq!(met[1].malformed_events, 1);
+}
+
+#[test]
+fn a_doubt_ends_with_a_clear_of_all_that_there_is() {
+    let of_rank = |rank| {
+        let clear = batch(Some(3), vec![Event::Cleared]);
+        vec![
+            Input::Connected,
+            live(0, &stored()),
+            live(1, &batch(rank, vec![block()])),
+            live(2, &odd("BlockRemoved")),
+            live(3, &clear),
+        ]
+    };
+    let told = [
+        Told::State(DEGRADED, 0),
+        Changes(1),
+        Told::State(EXACT, 0),
+        Told::State(DEGRADED, 0),
+        Cleared,
+        Told::State(EXACT, 0),
     ];
-    let (_, progress) = check(
-        false,
-        inputs,
-        &[Told::State(DEGRADED, 0), Changes(1), Told::State(EXACT, 0)],
-    );
-    assert_eq!(progress.met.unknown_events, 1);
+    check(false, of_rank(Some(3)), &told);
+    // What was not understood may have been the other rank's.
+    let told = [&told[..3], &[Follows(4), Changes(1)], &told[3..5]].concat();
+    check(false, of_rank(Some(4)), &told);
+}
+
+#[test]
+fn a_replay_that_is_another_engines_is_told_once() {
+    let mut inputs = vec![Input::Connected];
+    for ask in 1..8 {
+        let frames = (0..9).map(|number| Frame::new(number, Bytes::from(removed())));
+        inputs.extend(frames.map(|frame| Input::Replayed { ask, frame }));
+        inputs.extend([Input::Ended { ask }, live(ask.into(), &stored())]);
+    }
+    let failures = RefCell::new(Vec::new());
+    let engine = Engine {
+        namespace: MODEL,
+        rank: 3,
+        has_replay: true,
+    };
+    let mut intake = Intake::new(engine, Arc::new(View::default()), |news: News<'_>| {
+        if let News::Failed { socket, error } = news {
+            failures.borrow_mut().push((socket, error.to_string()));
+        }
+    });
+    for input in inputs {
+        intake.step(input, 0);
+    }
+    let [(Socket::Replay, error)] = &failures.borrow()[..] else {
+        panic!("{failures:?}");
+    };
+    assert!(error.contains("another engine"));
 }
 
 #[test]

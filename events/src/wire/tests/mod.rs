@@ -51,7 +51,9 @@ proptest! {
         let place = place.index(payload.len());
         payload[place] = byte;
         if let Ok(decoded) = decode(&payload) {
-            let Rejected { unknown, malformed } = decoded.rejected;
+            let Rejected {
+                unknown, malformed, ..
+            } = decoded.rejected;
             let rejected = usize::try_from(unknown + malformed).unwrap();
             prop_assert!(decoded.events.len() + rejected <= payload.len());
         }
@@ -127,8 +129,8 @@ fn a_malformed_event_costs_itself_alone() {
         check_rejected(
             &event,
             Rejected {
-                unknown: 0,
                 malformed: 1,
+                ..Rejected::default()
             },
         );
     }
@@ -138,10 +140,29 @@ fn a_malformed_event_costs_itself_alone() {
         check_rejected(
             &event,
             Rejected {
-                unknown: 0,
                 malformed: 1,
+                ..Rejected::default()
             },
         );
+    }
+}
+
+#[test]
+fn only_what_may_be_a_removal_hides_one_and_only_until_a_clear() {
+    let store = stored(|fields| fields.retain(|(key, _)| *key != "token_ids".into()));
+    let removal = map([("type", "BlockRemoved".into())]);
+    let untyped = map([("to", list([1_u64]))]);
+    let unknown = map([("type", "BlockMoved".into())]);
+    for (events, hides) in [
+        (vec![store, unknown], false),
+        (vec![removal.clone()], true),
+        (vec![untyped.clone()], true),
+        (vec![removal, cleared()], false),
+        (vec![cleared(), untyped], true),
+    ] {
+        check(&events, |batch| {
+            assert_eq!(batch.rejected.may_hide_removal, hides, "{events:?}");
+        });
     }
 }
 
@@ -213,7 +234,7 @@ fn unfit_values() -> Vec<Value> {
 fn an_unknown_type_is_counted_as_such() {
     let unknown = Rejected {
         unknown: 1,
-        malformed: 0,
+        ..Rejected::default()
     };
     check_rejected(
         &map([("type", "BlockMoved".into()), ("to", list([1_u64]))]),
