@@ -8,13 +8,14 @@
 //!
 //! An own hash therefore names the whole prefix that ends with its block. Sixty-four bits are
 //! enough: among ten million different blocks two share a name with a probability of 3e-6, and a
-//! prompt of ten thousand blocks meets a wrong one with 5e-9. Nobody can look for such a pair
-//! where the namespace was made from a secret, and what a pair costs is one request routed to a
-//! colder engine: whatever is borrowed is compared token by token elsewhere. The names live in
-//! one process and are never written down.
+//! prompt of ten thousand blocks meets a wrong one with 5e-9. Every name is made with a secret of
+//! this process, since without one two blocks of the same name can be written down by hand. The
+//! names are never written down.
+
+use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
 
 use crate::event::{Adapter, Extra};
 
@@ -123,7 +124,7 @@ pub(super) fn root(
     bytes[..16].copy_from_slice(&namespace.0.to_le_bytes());
     bytes[16..20].copy_from_slice(&shape.block_size.to_le_bytes());
     bytes[20..].copy_from_slice(&shape.lookahead.to_le_bytes());
-    let mut root = xxh3_64(&bytes);
+    let mut root = xxh3_64_with_secret(&bytes, &*SECRET);
     match adapter {
         None => {}
         Some(Adapter::Name(name)) => root = xxh3_64_with_seed(name.as_bytes(), root ^ NAMED),
@@ -160,8 +161,15 @@ pub(super) fn link(parent: OwnHash, content: u64) -> OwnHash {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&parent.0.to_le_bytes());
     bytes[8..].copy_from_slice(&content.to_le_bytes());
-    OwnHash(xxh3_64(&bytes))
+    OwnHash(xxh3_64_with_secret(&bytes, &*SECRET))
 }
+
+/// As long as the hash can use.
+static SECRET: LazyLock<[u8; 192]> = LazyLock::new(|| {
+    let mut secret = [0; 192];
+    getrandom::fill(&mut secret).expect("the system has random numbers");
+    secret
+});
 
 // One for each kind of thing that is mixed in, so that an adapter never passes for a salt.
 const NAMED: u64 = 0x6164_6170_7465_7231;
@@ -172,7 +180,7 @@ const ITEM: u64 = 0x6974_656d_6974_656d;
 
 /// The bytes as they lie: the names never leave this process.
 fn tokens(window: &[u32]) -> u64 {
-    xxh3_64(bytemuck::cast_slice(window))
+    xxh3_64_with_secret(bytemuck::cast_slice(window), &*SECRET)
 }
 
 fn with_item(content: u64, id: &str, offset: i64) -> u64 {
