@@ -147,6 +147,11 @@ impl Lane {
         self.held.drain().map(|held| held.place()).collect()
     }
 
+    /// Every block that has a name, as often as it has one.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.held.iter().map(Held::place)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }

@@ -10,6 +10,7 @@
 //! shard of the index for the microseconds that a look-up lasts.
 
 mod counts;
+mod groups;
 mod hash;
 mod index;
 mod lane;
@@ -29,7 +30,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -95,6 +96,8 @@ pub struct View {
     index: Index,
     lanes: Lanes,
     generations: Box<[AtomicU16]>,
+    /// How many blocks each source holds: read without waiting for whoever writes.
+    blocks: Box<[AtomicUsize]>,
     sources: RwLock<Vec<Option<SharedSource>>>,
     /// How many lanes have a shape.
     shapes: RwLock<BTreeMap<Namespace, BTreeMap<Shape, usize>>>,
@@ -106,6 +109,7 @@ impl Default for View {
             index: Index::default(),
             lanes: Lanes::new(SOURCES_MAX),
             generations: (0..SOURCES_MAX).map(|_| AtomicU16::new(0)).collect(),
+            blocks: (0..SOURCES_MAX).map(|_| AtomicUsize::new(0)).collect(),
             sources: RwLock::default(),
             shapes: RwLock::default(),
         }
@@ -165,8 +169,12 @@ impl View {
     /// Blocks that a source holds, over all media and groups.
     #[must_use]
     pub fn blocks(&self, source: SourceId) -> usize {
-        self.source(source)
-            .map_or(0, |source| source.lock().blocks())
+        let blocks = self.blocks[usize::from(source.number)].load(Ordering::Relaxed);
+        // Looked at last: the number may have become another source's meanwhile.
+        match self.id(source.number) == source {
+            true => blocks,
+            false => 0,
+        }
     }
 
     /// The shapes that the blocks of a namespace have, at most [`SHAPES_MAX`], those of most
@@ -271,6 +279,7 @@ impl View {
         };
         act(&mut source, &mut around);
         let counts = around.counts;
+        self.blocks[source.number()].store(source.blocks(), Ordering::Relaxed);
         self.announce(&mut source);
         Some(counts)
     }

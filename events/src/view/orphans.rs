@@ -3,6 +3,7 @@
 //! A block's content needs no parent, so a run waits as two words a block, its tokens gone.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 use super::ORPHAN_BLOCKS_MAX;
 use crate::event::EngineHash;
@@ -39,6 +40,8 @@ pub(super) struct Orphans {
     next: u64,
     waiting_for: HashMap<EngineHash, Vec<u64>>,
     waited: HashMap<(usize, EngineHash), Waited>,
+    /// The runs that end with a hash: they do not pair with theirs.
+    ends: HashMap<(usize, EngineHash), Vec<u64>>,
     blocks: usize,
 }
 
@@ -68,6 +71,9 @@ impl Orphans {
         for hash in run.waits_for() {
             self.waiting_for.entry(hash).or_default().push(self.next);
         }
+        for key in run.ends() {
+            self.ends.entry(key).or_default().push(self.next);
+        }
         self.runs.insert(self.next, run);
         self.next += 1;
         let mut dropped = 0;
@@ -83,13 +89,7 @@ impl Orphans {
     /// A removal of a block that waits. False when none does. Blocks that do not pair with their
     /// hashes go with the first of them.
     pub(super) fn remove(&mut self, lane: usize, hash: EngineHash) -> bool {
-        let ends = |run: &Run| run.lane == lane && !run.is_paired() && run.hashes.contains(&hash);
-        let ended: Vec<u64> = self
-            .runs
-            .iter()
-            .filter(|(_, run)| ends(run))
-            .map(|(&number, _)| number)
-            .collect();
+        let ended = self.ends.get(&(lane, hash)).cloned().unwrap_or_default();
         for &number in &ended {
             self.let_go(number);
         }
@@ -104,11 +104,8 @@ impl Orphans {
     }
 
     pub(super) fn has(&self, lane: usize, hash: EngineHash) -> bool {
-        self.waited.contains_key(&(lane, hash))
-            || self
-                .runs
-                .values()
-                .any(|run| run.lane == lane && !run.is_paired() && run.hashes.contains(&hash))
+        let key = (lane, hash);
+        self.waited.contains_key(&key) || self.ends.contains_key(&key)
     }
 
     /// The runs that waited for a hash and can be placed now, each with what became of its blocks
@@ -146,12 +143,10 @@ impl Orphans {
         let run = self.runs.remove(&number)?;
         self.blocks -= run.size();
         for hash in run.waits_for() {
-            if let Some(numbers) = self.waiting_for.get_mut(&hash) {
-                numbers.retain(|&other| other != number);
-                if numbers.is_empty() {
-                    self.waiting_for.remove(&hash);
-                }
-            }
+            drop_number(&mut self.waiting_for, &hash, number);
+        }
+        for key in run.ends() {
+            drop_number(&mut self.ends, &key, number);
         }
         let waited = if run.is_paired() {
             let waited = |&hash| self.waited.remove(&(run.lane, hash)).unwrap_or_default();
@@ -160,6 +155,15 @@ impl Orphans {
             Vec::new()
         };
         Some((run, waited))
+    }
+}
+
+fn drop_number<K: Eq + Hash>(lists: &mut HashMap<K, Vec<u64>>, key: &K, number: u64) {
+    if let Some(numbers) = lists.get_mut(key) {
+        numbers.retain(|&other| other != number);
+        if numbers.is_empty() {
+            lists.remove(key);
+        }
     }
 }
 
@@ -177,6 +181,15 @@ impl Run {
     /// Its parent, or its own first block: that is enough to know what follows.
     fn waits_for(&self) -> impl Iterator<Item = EngineHash> + use<> {
         [Some(self.parent), self.first()].into_iter().flatten()
+    }
+
+    /// The hashes that each end it as a whole.
+    fn ends(&self) -> impl Iterator<Item = (usize, EngineHash)> + '_ {
+        let hashes: &[EngineHash] = match self.is_paired() {
+            true => &[],
+            false => &self.hashes,
+        };
+        hashes.iter().map(|&hash| (self.lane, hash))
     }
 
     fn size(&self) -> usize {

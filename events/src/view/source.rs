@@ -3,7 +3,7 @@
 use super::hash::{Namespace, Shape};
 use super::index::{Index, Place, Put, Start};
 use super::lane::{Lane, Learned};
-use super::lanes::{LANES_MAX, Lanes, Role};
+use super::lanes::{Lanes, Role};
 use super::loose::Loose;
 use super::node::{Claim, Seat};
 use super::orphans::{Orphans, Run, Waited};
@@ -30,6 +30,9 @@ pub(super) struct Source {
     pub(super) is_removed: bool,
     /// The shapes of its lanes that readers were told of.
     pub(super) announced: Vec<Shape>,
+    /// A group on the device found no lane: what it holds and drops is not known, and so no block
+    /// is known to be there.
+    pub(super) is_crowded: bool,
 }
 
 /// Consecutive blocks of one chain, by name and by content.
@@ -64,6 +67,7 @@ impl Source {
             puts: Vec::new(),
             is_removed: false,
             announced: Vec::new(),
+            is_crowded: false,
         }
     }
 
@@ -236,7 +240,7 @@ impl Source {
         } = blocks;
         let is_paired = hashes.len() == contents.len();
         if is_paired && !std::mem::replace(&mut self.lanes[lane].is_paired, true) {
-            self.publish(around.lanes);
+            self.publish_anew(around);
         }
         let room = BLOCKS_MAX.saturating_sub(self.blocks());
         let contents = if is_paired {
@@ -414,15 +418,14 @@ impl Source {
             Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
             Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
         }
-        // A group has one shape: a block of that name in another shape is another group's.
-        let mut lanes = self.lanes.iter();
-        let of_group = lanes.find(|lane| lane.group == stored.group);
-        let shape = of_group.map(|lane| lane.shape);
+        // A block of that name in a shape that the group does not have is another group's.
+        let of_group = self.lanes.iter().filter(|lane| lane.group == stored.group);
+        let shapes: Vec<Shape> = of_group.map(|lane| lane.shape).collect();
         for &hash in &stored.hashes {
             let mut meant = self
                 .lanes
                 .iter()
-                .filter(|lane| shape.is_none_or(|shape| shape == lane.shape));
+                .filter(|lane| shapes.is_empty() || shapes.contains(&lane.shape));
             let known = meant.find_map(|lane| Some((lane.place(hash)?, lane.shape)));
             let Some((place, shape)) = known else {
                 around.counts.one(Outcome::BareUnknown);
@@ -463,106 +466,8 @@ impl Source {
         }
     }
 
-    /// The lane of an event. A group has one shape, the largest it has shown: the last page of a
-    /// chain may be shorter, and may be what comes first.
-    fn lane_for(
-        &mut self,
-        stored: &Stored<'_>,
-        shape: Shape,
-        around: &mut Around<'_>,
-    ) -> Result<usize, Outcome> {
-        let is_same_group = |lane: &&Lane| lane.group == stored.group;
-        if self
-            .lanes
-            .iter()
-            .filter(is_same_group)
-            .any(|lane| lane.shape > shape)
-        {
-            return Err(Outcome::ShortPage);
-        }
-        let is_proof = stored.kind == Kind::Attention;
-        for lane in 0..self.lanes.len() {
-            if self.lanes[lane].group == stored.group && self.lanes[lane].shape < shape {
-                self.reshape(lane, shape, around);
-            }
-        }
-        let is_it = |lane: &Lane| lane.group == stored.group && lane.medium == stored.medium;
-        let lane = match self.lanes.iter().position(is_it) {
-            Some(lane) if self.lanes[lane].is_proven || !is_proof => return Ok(lane),
-            Some(lane) => lane,
-            None if self.lanes.len() == LANES_MAX => return Err(Outcome::Full),
-            None => {
-                self.lanes
-                    .push(Lane::new(stored.medium, stored.group, shape));
-                self.lanes.len() - 1
-            }
-        };
-        self.lanes[lane].is_proven |= is_proof;
-        self.publish(around.lanes);
-        Ok(lane)
-    }
-
-    fn reshape(&mut self, lane: usize, shape: Shape, around: &mut Around<'_>) {
-        let is_device = self.lanes[lane].medium == Medium::Device;
-        around.lanes.set(self.seat(lane), Role::Hidden);
-        let changes = &mut *around.changes;
-        self.empty_lane(lane, around.index, |own| {
-            if is_device {
-                changes.push(Change::Removed { own, is_gone: true });
-            }
-        });
-        around
-            .counts
-            .add(Outcome::OrphanDropped, self.orphans.clear(Some(lane)));
-        self.lanes[lane].shape = shape;
-        self.publish(around.lanes);
-    }
-
-    fn empty_lane(&mut self, lane: usize, index: &Index, mut gone: impl FnMut(super::OwnHash)) {
-        let seat = self.seat(lane);
-        let mut places = self.lanes[lane].drain();
-        places.extend(
-            self.loose
-                .take_lane(lane)
-                .into_iter()
-                .flat_map(|set| set.places),
-        );
-        for place in places {
-            if self.lanes[lane].unshare(place) {
-                gone(index.release(seat, place));
-            }
-        }
-    }
-
-    /// Tells readers how each lane counts.
-    fn publish(&self, lanes: &Lanes) {
-        for (number, lane) in self.lanes.iter().enumerate() {
-            let peers = self.peers(lane, |lane| lane.is_proven);
-            let role = match (lane.medium, lane.group) {
-                (Medium::Host | Medium::Disk, _) => Role::Lower,
-                (Medium::Device, None) => Role::Device(1 << number),
-                (Medium::Device, Some(_)) if peers == 0 => {
-                    Role::Device(1 << number | self.peers(lane, |lane| lane.is_paired))
-                }
-                (Medium::Device, Some(_)) if lane.is_proven => Role::Peer(peers),
-                (Medium::Device, Some(_)) => Role::Hidden,
-            };
-            lanes.set(self.seat(number), role);
-        }
-    }
-
-    /// The groups on the device that cut tokens as this lane does, as bits.
-    fn peers(&self, of: &Lane, is_meant: impl Fn(&Lane) -> bool) -> u16 {
-        let is_peer = |lane: &Lane| {
-            is_meant(lane)
-                && lane.group.is_some()
-                && lane.medium == Medium::Device
-                && lane.shape == of.shape
-        };
-        let lanes = self.lanes.iter().enumerate();
-        lanes
-            .filter(|(_, lane)| is_peer(lane))
-            .fold(0, |all, (number, _)| all | 1 << number)
+    pub(super) fn number(&self) -> usize {
+        self.number.into()
     }
 
     pub(super) fn seat(&self, lane: usize) -> Seat {

@@ -97,6 +97,10 @@ impl<S: Slot> Table<S> {
         }
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = S> + '_ {
+        self.slots.iter().copied().filter(|slot| !slot.is_vacant())
+    }
+
     pub(super) fn drain(&mut self) -> impl Iterator<Item = S> + use<S> {
         std::mem::take(self)
             .slots
