@@ -1,5 +1,7 @@
-//! What operators see: logs and metrics. Never prompt text, a token or a salt.
+//! What operators see: logs, metrics, records and traces. Never prompt text, a token or a salt.
 
 pub mod http;
 pub mod logs;
 pub mod metrics;
+pub mod record;
+pub mod words;
