@@ -43,7 +43,7 @@ fn answers(server: &Server) -> Vec<Value> {
         ("scored", &[][..], &["1", "7", "64"][..]),
         ("scored", &["--algorithm", "z-first"], &["1", "5"]),
         ("scored", &["--policy", "per-head"], &["1", "9"]),
-        ("scored", &["--policy", "hybrid:2,3"], &["20"]),
+        ("scored", &["--policy", "A2R3K15"], &["20"]),
         ("listed", &[], &["4", "8", "16"]),
         ("listed", &["--query-hash", "q"], &["3", "10"]),
     ] {

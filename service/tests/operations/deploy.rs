@@ -39,11 +39,20 @@ fn compose_takes_the_file_with_and_without_nats() {
         services.sort();
         services
     };
-    assert_eq!(services(&[]), ["grafana", "kvatlas", "prometheus"]);
+    // Whether a profile's services are listed without it depends on compose's version.
+    let always = ["grafana", "kvatlas", "prometheus"];
+    assert!(
+        always
+            .iter()
+            .all(|name| services(&[]).iter().any(|it| it == name))
+    );
     assert_eq!(
         services(&["--profile", "nats"]),
         ["grafana", "kvatlas", "nats", "prometheus"]
     );
+    let file = read("docker-compose.yml");
+    assert_eq!(file.matches("    profiles: [nats]\n").count(), 1);
+    assert_eq!(file.matches("profiles:").count(), 1);
     let mut command = Command::new(&compose);
     command.current_dir(root());
     let whole = check_passes(command.args(["--profile", "nats", "config"]));
@@ -190,7 +199,7 @@ fn the_docker_file_and_compose_name_flags_that_exist() {
     for file in ["Dockerfile", "docker-compose.yml"] {
         let text = read(file);
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        for variable in words.filter(|word| word.starts_with("KVATLAS_")) {
+        for variable in words.filter(|word| word.starts_with("KVATLAS_") && word.len() > 8) {
             assert!(
                 help.contains(&format!("[env: {variable}=")),
                 "{file}: {variable}"

@@ -2,9 +2,10 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use tempfile::TempDir;
@@ -44,6 +45,7 @@ fn inside(folder: &TempDir, words: &[&str]) -> Output {
         .arg(folder.path())
         .args(words)
         .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .output()
         .unwrap()
 }
@@ -63,9 +65,31 @@ fn the_program_runs_in_the_image_and_finds_nothing_else_there() {
     assert_eq!(programs.count(), 1);
     let data = fs::metadata(folder.path().join("var/lib/kvatlas")).unwrap();
     assert_eq!(data.permissions().mode() & 0o777, 0o750);
-    // It begins to serve: the folder is its own, and the loopback needs no file.
-    let serve = ["/usr/bin/kvatlas", "serve", "--http-listen", "256.0.0.1:1"];
-    check_exit(&inside(&folder, &serve), 2);
+    check_serves(&folder);
+}
+
+/// As its user, on its own data folder.
+fn check_serves(folder: &TempDir) {
+    let mut process = Command::new("chroot")
+        .arg("--userspec=65532:65532")
+        .arg(folder.path())
+        .args([
+            "/usr/bin/kvatlas",
+            "serve",
+            "--data-dir",
+            "/var/lib/kvatlas",
+        ])
+        .args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let mut out = BufReader::new(process.stdout.take().unwrap());
+    out.read_line(&mut ready).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(ready.starts_with("{\"grpc\":[\"127.0.0.1:"), "{ready}");
 }
 
 #[test]

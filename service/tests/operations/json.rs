@@ -19,7 +19,7 @@ fn every_command_answers_in_json() {
     let tokens = server.file("tokens.json", &json!(ids).to_string());
     let data = root().join("service/tests/data");
     let cartridge = data.join("pt/cart_list.pt").display().to_string();
-    let inv_freq = server.file("inv_freq.json", &json!([0.5_f32; 8]).to_string());
+    let inv_freq = server.file("inv_freq.json", "[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]");
     let calibration = data.join("online/stats_gpu.pt").display().to_string();
     let prior = example("perk.pt");
     let backup = folder.join("backup").display().to_string();
@@ -53,8 +53,8 @@ fn every_command_answers_in_json() {
     let manifest = check(&["manifest", "C1", "--k", "4"], 0);
     let id = manifest["lease"]["id"].as_str().unwrap().to_owned();
     check(&["lease", "validate", &id], 0);
-    check(&["lease", "renew", "00"], 3);
-    check(&["lease", "release", "00"], 3);
+    check(&["lease", "renew", "00", "--holder", "h"], 3);
+    check(&["lease", "release", "00", "--holder", "h"], 3);
     check(&["export", &backup], 0);
     check(&["import", &backup], 0);
     check(&["prior", "rm", "C1"], 0);
