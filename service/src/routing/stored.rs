@@ -54,7 +54,8 @@ pub(super) fn is_meant(upload: &PriorUpload<'_>) -> bool {
 /// The file of a prior. Blocks on the disk.
 ///
 /// # Errors
-/// When the rankings of the heads are gone (the prior was replaced or deleted meanwhile) or damaged.
+/// When the rankings of the heads are gone (the prior was replaced or deleted meanwhile), or
+/// damaged.
 pub fn file(prior: &Prior, store: &Store) -> Result<Vec<u8>, PerHeadError> {
     prior.load_per_head(store)?;
     let heads = match prior.per_head() {
