@@ -15,6 +15,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+# What kvatlas_build says on /metrics: --build-arg KVATLAS_REVISION=$(git rev-parse --short HEAD)
+ARG KVATLAS_REVISION=unknown
 # Function names stay, for backtraces; line numbers would triple the size.
 RUN CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo build --release --locked --package kvatlas
 RUN deploy/assemble-image target/release/kvatlas /image

@@ -172,6 +172,11 @@ fn make_traffic(server: &Server) {
     );
     server.check(&["manifest", "c1", "--k", "4"], 0);
     server.check(&["manifest", "nothing", "--k", "4"], 3);
+    let fallback = ["--fallback-policy", "recency", "--total-blocks", "10"];
+    server.check(
+        &[&["manifest", "nothing", "--k", "2"], &fallback[..]].concat(),
+        0,
+    );
     let namespace = server.check(&["donor", "namespace-template"], 0);
     let namespace = server.file("ns.json", &namespace);
     let ids: Vec<u32> = (0..2_000).map(|n: u32| n * 7919 % 50_000).collect();
@@ -236,7 +241,8 @@ fn prometheus_gathers_what_the_dashboard_and_the_alarms_ask_for() {
             .as_array()
             .unwrap()
             .clone();
-        rules.len() == 9 && rules.iter().all(|rule| rule["health"] == "ok")
+        rules.len() == read("deploy/alerts.yml").matches("- alert: ").count()
+            && rules.iter().all(|rule| rule["health"] == "ok")
     });
     assert_eq!(
         prometheus.query("ALERTS"),
