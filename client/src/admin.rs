@@ -2,6 +2,7 @@
 
 use kvatlas_proto::v1;
 use tonic::Response;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
 
 use crate::{
     client::{Client, within},
@@ -22,6 +23,22 @@ impl Client {
             |request| async move { admin.get_status(request).await },
         )
         .await
+    }
+
+    /// Whether the server answers calls now, as grpc.health.v1 says it: not while it drains, nor
+    /// once it cannot keep writes.
+    ///
+    /// # Errors
+    /// When the call fails, which means no as well.
+    pub async fn is_serving(&self) -> Result<bool, ClientError> {
+        // An empty name asks for the server as a whole.
+        let message = HealthCheckRequest::default();
+        let mut health = self.health();
+        let answer = within(self.deadlines.control, message, |request| async move {
+            health.check(request).await
+        })
+        .await?;
+        Ok(answer.status() == ServingStatus::Serving)
     }
 
     /// One page; an empty token asks for the first, and stands for the last in the answer.

@@ -8,6 +8,7 @@ use kvatlas_proto::v1::{
 };
 use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status, transport::Channel};
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::{channel::Endpoint, error::ClientError};
 
@@ -86,6 +87,10 @@ impl Client {
 
     pub(crate) fn admin(&self) -> AdminClient<Channel> {
         AdminClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
+    pub(crate) fn health(&self) -> HealthClient<Channel> {
+        HealthClient::new(self.channel.clone())
     }
 }
 

@@ -60,7 +60,7 @@ pub use lookup::{
 };
 pub use manifest::{BlockSet, Manifest, ManifestQuery};
 pub use namespace::{Namespace, NamespaceBuilder, NamespaceError, NamespaceRef, tenant_key};
-pub use priors::{PriorPage, PriorUpload};
+pub use priors::{PriorPage, PriorUpload, StoredPrior};
 pub use queries::{Calibration, OnlineQuery, QueryVectors};
 pub use stream::{DonorStream, ManifestStream};
 pub use summaries::{SummaryPage, SummaryUpload};

@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use kvatlas_proto::v1::{self, put_prior_request::Part};
+use kvatlas_proto::v1::{self, put_prior_request::Part, read_prior_response};
+use tonic::{Response, Status, Streaming};
 
 use crate::{
     client::{Client, within},
@@ -12,6 +13,9 @@ use crate::{
 
 /// Bytes of the file in one message.
 const CHUNK_BYTES: usize = 256 << 10;
+/// The longest file that is taken from a server, in bytes: rankings may be longer than the file of
+/// scores that they were made from.
+const STORED_BYTES_MAX: usize = 1 << 30;
 
 /// A file to import, with what is said of it. Give `size_bytes` where it is known: a server cannot
 /// tell an upload that was cut off from a shorter file.
@@ -116,4 +120,58 @@ impl Client {
             Err(error) => Err(error),
         }
     }
+
+    /// A stored prior as a file that [`Client::put_prior`] takes again, or `None` when there is no
+    /// such prior. The whole file is held in memory.
+    ///
+    /// # Errors
+    /// When the call fails, or the answer is not one prior and its file.
+    pub async fn read_prior(&self, key: v1::PriorKey) -> Result<Option<StoredPrior>, ClientError> {
+        let message = v1::ReadPriorRequest { key: Some(key) };
+        let mut routing = self.routing();
+        let answer = within(self.deadlines.upload, message, |request| async move {
+            let mut parts = routing.read_prior(request).await?.into_inner();
+            gather(&mut parts).await.map(Response::new)
+        })
+        .await;
+        match answer {
+            Ok(Some(stored)) => Ok(Some(stored)),
+            Ok(None) => Err(ClientError::Malformed(
+                "a stored prior is what is known of it, then one file".into(),
+            )),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A prior as it was read from a server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredPrior {
+    pub prior: v1::Prior,
+    /// For [`Client::put_prior`].
+    pub file: Vec<u8>,
+}
+
+/// `None` when the parts do not come in their order, or too many.
+async fn gather(
+    parts: &mut Streaming<v1::ReadPriorResponse>,
+) -> Result<Option<StoredPrior>, Status> {
+    let first = parts.message().await?.and_then(|message| message.part);
+    let Some(read_prior_response::Part::Prior(prior)) = first else {
+        return Ok(None);
+    };
+    let mut file = Vec::new();
+    while let Some(message) = parts.message().await? {
+        match message.part {
+            Some(read_prior_response::Part::Chunk(chunk))
+                if file.len() + chunk.len() <= STORED_BYTES_MAX =>
+            {
+                file.extend_from_slice(&chunk);
+            }
+            Some(read_prior_response::Part::Chunk(_) | read_prior_response::Part::Prior(_))
+            | None => return Ok(None),
+        }
+    }
+    Ok(Some(StoredPrior { prior, file }))
 }

@@ -440,6 +440,12 @@ impl Routing for Fake {
         not_scripted()
     }
 
+    type ReadPriorStream = Answers<v1::ReadPriorResponse>;
+
+    async fn read_prior(&self, _: Request<v1::ReadPriorRequest>) -> Reply<Self::ReadPriorStream> {
+        Err(Status::unimplemented("not played"))
+    }
+
     async fn put_key_summary(
         &self,
         _: Request<Streaming<v1::PutKeySummaryRequest>>,

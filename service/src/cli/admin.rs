@@ -153,6 +153,17 @@ pub(super) async fn status(client: &Client) -> Result<Report, CliError> {
     Ok(Report::found(facts(&pairs), json))
 }
 
+/// Whether the server answers calls. It does not while it drains, nor once it cannot keep writes.
+pub(super) async fn health(client: &Client) -> Result<Report, CliError> {
+    match client.is_serving().await? {
+        true => Ok(Report::found(
+            "serving\n".to_owned(),
+            json!({ "serving": true }),
+        )),
+        false => Err(CliError::Server("the server is not serving".into())),
+    }
+}
+
 /// As it is spelled on the command line.
 pub(super) fn mode_word(mode: v1::Mode) -> String {
     word(mode.as_str_name(), "MODE_").replace('_', "-")

@@ -1,6 +1,9 @@
 //! What can go wrong with a command, and what to do about it.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use kvatlas_client::{ClientError, MissReason};
 
@@ -20,8 +23,11 @@ pub(super) enum CliError {
     /// Something that the command line names does not make sense.
     #[error("{0}")]
     Usage(String),
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
+    /// Some calls of many were made.
+    #[error("{done}, then: {error}")]
+    Partly { done: String, error: ClientError },
     #[error("{0}")]
     NotFound(String),
     #[error(transparent)]
@@ -41,6 +47,13 @@ impl CliError {
         Self::Server(message)
     }
 
+    pub(super) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// A reader such as `head` that has seen enough.
     pub(super) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
@@ -51,7 +64,11 @@ impl CliError {
             Self::Usage(_) | Self::File { .. } => EXIT_USAGE,
             Self::NotFound(_) => EXIT_NOT_FOUND,
             Self::Call(error) if error.is_not_found() => EXIT_NOT_FOUND,
-            Self::Call(_) | Self::Lookup { .. } | Self::Output(_) | Self::Server(_) => EXIT_FAILED,
+            Self::Call(_)
+            | Self::Partly { .. }
+            | Self::Lookup { .. }
+            | Self::Output(_)
+            | Self::Server(_) => EXIT_FAILED,
         }
     }
 
@@ -69,6 +86,7 @@ impl CliError {
                 | ClientError::StreamEnded
                 | ClientError::File(_),
             )
+            | Self::Partly { .. }
             | Self::Lookup { .. }
             | Self::Usage(_)
             | Self::File { .. }

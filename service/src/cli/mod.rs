@@ -12,6 +12,7 @@ use kvatlas_client::{Client, Deadlines, Endpoint};
 use crate::{app, config::ServeArgs};
 
 mod admin;
+mod backup;
 mod donor;
 mod encoder;
 mod error;
@@ -20,8 +21,10 @@ mod lease;
 mod manifest;
 mod output;
 mod prior;
+mod progress;
 mod query;
 mod quickstart;
+mod shell;
 mod summary;
 mod worker;
 
@@ -44,7 +47,13 @@ Examples:
   kvatlas donor find --namespace ns.json --tokens prompt.json --explain
                                                Whose cached prompt can this one borrow from?
 
-Exit status: 0 done, 1 the call failed, 2 usage, 3 not found or a miss.";
+Exit status:
+  0  Done; for a look-up, found
+  1  The call failed, or the server could not start or broke; `health`: not well
+  2  Usage: an argument, or a file that it names, does not make sense
+  3  There is no such thing, or the look-up was a miss
+
+Each flag of `serve` is also a variable KVATLAS_...; --address is KVATLAS_ADDRESS.";
 
 /// Tells LLM engines which blocks of a cached prefix to read, and whose cached prompt to borrow
 /// from.
@@ -115,6 +124,16 @@ enum Command {
     Mode(admin::ModeArgs),
     /// How the server is
     Status,
+    /// Whether the server answers calls, for probes: exit status 0, else 1
+    Health,
+    /// Write the stored priors to a folder
+    Export(backup::ExportArgs),
+    /// Put the priors of a folder that `export` wrote
+    Import(backup::ImportArgs),
+    /// Print a script that completes commands and flags in a shell
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page, or write a page of each command
+    Man(shell::ManArgs),
 }
 
 /// Runs the command that the arguments name.
@@ -161,6 +180,11 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Lease(command) => call(&connection, async |client| command.run(client).await),
         Command::Mode(args) => call(&connection, async |client| args.run(client).await),
         Command::Status => call(&connection, admin::status),
+        Command::Health => call(&connection, admin::health),
+        Command::Export(args) => call(&connection, async |client| args.run(client).await),
+        Command::Import(args) => call(&connection, async |client| args.run(client).await),
+        Command::Completions(args) => show(&connection, &args.run()),
+        Command::Man(args) => show(&connection, &args.run()?),
     }
 }
 
@@ -179,8 +203,12 @@ fn call(
         let client = Client::connect(&connection.address).with_deadlines(deadlines);
         command(&client).await
     })?;
+    show(connection, &report)
+}
+
+fn show(connection: &Connection, report: &Report) -> Result<ExitCode, CliError> {
     output::print(&match connection.output {
-        OutputFormat::Table => report.text,
+        OutputFormat::Table => report.text.clone(),
         OutputFormat::Json => format!("{:#}\n", report.json),
     })?;
     Ok(match report.found {

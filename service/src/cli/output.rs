@@ -1,7 +1,7 @@
 //! What a command prints: aligned text for people, JSON for programs.
 
 use std::{
-    fmt::{self, Write as _},
+    fmt,
     io::{self, Write as _},
 };
 
@@ -39,12 +39,20 @@ pub(super) enum Align {
     Right,
 }
 
-/// Rows under headers, each column as wide as its widest cell.
+/// Rows under headers, each column as wide as its widest cell; on a terminal that is too narrow
+/// for that, cells of text are cut.
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
+
+/// Between two columns.
+const GAP: usize = 2;
+/// No column of text is cut below this, nor below its header.
+const CUT_WIDTH_MIN: usize = 8;
+/// In place of what was cut off.
+const CUT: char = '…';
 
 impl Table {
     pub(super) fn new(columns: &[(&'static str, Align)]) -> Self {
@@ -63,34 +71,82 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The table in at most so many columns of a terminal, as far as cutting text can reach that.
+    /// Numbers are never cut.
+    pub(super) fn within(&self, columns: Option<usize>) -> String {
+        let mut widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
+        if let Some(columns) = columns {
+            self.narrow(&mut widths, columns);
+        }
+        let headers = self.columns.iter().map(|(name, _)| (*name).to_owned());
+        let headers: Vec<String> = headers.collect();
+        let mut text = String::new();
+        for row in std::iter::once(&headers).chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, &width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
+                let cell = cut(cell, width);
+                line += &match align {
+                    Align::Left => format!("{cell:<width$}  "),
+                    Align::Right => format!("{cell:>width$}  "),
+                };
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+
     fn width(&self, column: usize) -> usize {
-        let header = self.columns[column].0.chars().count();
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells
             .map(|cell| cell.chars().count())
             .max()
             .unwrap_or(0)
-            .max(header)
+            .max(self.header(column))
+    }
+
+    fn header(&self, column: usize) -> usize {
+        self.columns[column].0.chars().count()
+    }
+
+    /// Takes a character from the widest column of text until the row fits.
+    fn narrow(&self, widths: &mut [usize], columns: usize) {
+        let gaps = GAP * widths.len().saturating_sub(1);
+        let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(columns);
+        while excess > 0 {
+            let can_be_cut = |&at: &usize| {
+                let floor = self.header(at).max(CUT_WIDTH_MIN);
+                self.columns[at].1 == Align::Left && widths[at] > floor
+            };
+            let widest = (0..widths.len()).filter(can_be_cut);
+            let Some(widest) = widest.max_by_key(|&at| widths[at]) else {
+                return;
+            };
+            widths[widest] -= 1;
+            excess -= 1;
+        }
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths: Vec<usize> = (0..self.columns.len()).map(|at| self.width(at)).collect();
-        let headers = self.columns.iter().map(|(name, _)| (*name).to_owned());
-        let headers: Vec<String> = headers.collect();
-        for row in std::iter::once(&headers).chain(&self.rows) {
-            let mut line = String::new();
-            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
-                match align {
-                    Align::Left => write!(line, "{cell:<width$}  ")?,
-                    Align::Right => write!(line, "{cell:>width$}  ")?,
-                }
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        f.write_str(&self.within(terminal_columns()))
     }
+}
+
+/// The width of the terminal that is written to; none for a file or a pipe.
+pub(super) fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    // A terminal that does not know its size says 0.
+    (size.ws_col > 0).then(|| size.ws_col.into())
+}
+
+fn cut(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return cell.to_owned();
+    }
+    let kept = cell.chars().take(width.saturating_sub(1));
+    kept.chain([CUT]).collect()
 }
 
 /// Names and values, one pair a line; a pair without a value is left out.
@@ -141,6 +197,33 @@ mod tests {
             table.to_string(),
             "NAME        K\na          16\nlong name   4\n"
         );
+    }
+
+    #[test]
+    fn text_is_cut_to_the_terminal_and_numbers_are_not() {
+        let mut table = Table::new(&[
+            ("PREFIX", Align::Left),
+            ("K", Align::Right),
+            ("ALGORITHM", Align::Left),
+        ]);
+        table.row(["0123456789abcdef".into(), "1234567".into(), "kri-d".into()]);
+        let whole = "\
+            PREFIX                  K  ALGORITHM\n\
+            0123456789abcdef  1234567  kri-d\n";
+        assert_eq!(table.within(None), whole);
+        assert_eq!(table.within(Some(36)), whole);
+        assert_eq!(
+            table.within(Some(35)),
+            "\
+            PREFIX                 K  ALGORITHM\n\
+            0123456789abcd…  1234567  kri-d\n"
+        );
+        let least = "\
+            PREFIX          K  ALGORITHM\n\
+            0123456…  1234567  kri-d\n";
+        for columns in [28, 1, 0] {
+            assert_eq!(table.within(Some(columns)), least, "{columns}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     error::CliError,
     output::{Align, Report, Table, facts, grouped, word},
+    progress,
 };
 
 /// Priors in one page of a listing.
@@ -106,6 +107,8 @@ enum PoolingName {
 enum FormatName {
     Torch,
     Safetensors,
+    /// As ReadPrior and `kvatlas export` give it
+    Stored,
 }
 
 impl PriorCommand {
@@ -134,6 +137,7 @@ async fn put(args: PutArgs, client: &Client) -> Result<Report, CliError> {
         None => v1::PriorFormat::Unspecified,
         Some(FormatName::Torch) => v1::PriorFormat::Torch,
         Some(FormatName::Safetensors) => v1::PriorFormat::Safetensors,
+        Some(FormatName::Stored) => v1::PriorFormat::Stored,
     };
     let header = v1::PutPriorHeader {
         prefix_hash: args.prefix_hash,
@@ -144,6 +148,7 @@ async fn put(args: PutArgs, client: &Client) -> Result<Report, CliError> {
         repair: args.repair,
         size_bytes,
     };
+    let file = progress::watched(&args.file.display().to_string(), size_bytes, file);
     let answer = client.put_prior(PriorUpload { header, file }).await?;
     let prior = answer.prior.unwrap_or_default();
     let verb = if answer.replaced {

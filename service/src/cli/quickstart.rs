@@ -101,7 +101,8 @@ fn heading(number: u32, title: &str, explanation: &str) -> io::Result<()> {
 
 /// The table, indented under its heading.
 fn show_table(table: &output::Table) -> io::Result<()> {
-    let lines = table.to_string();
+    let columns = output::terminal_columns().map(|columns| columns.saturating_sub(2));
+    let lines = table.within(columns);
     let indented: Vec<String> = lines.lines().map(|line| format!("  {line}\n")).collect();
     output::print(&format!("\n{}", indented.concat()))
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{
     error::CliError,
     output::{Align, Report, Table, facts, grouped, word},
+    progress,
 };
 use crate::routing::encoder::{
     config::ModelConfig,
@@ -154,6 +155,7 @@ async fn put(args: PutArgs, client: &Client) -> Result<Report, CliError> {
     let size_bytes = metadata
         .map_err(|source| unreadable(&args.file, source))?
         .len();
+    let file = progress::watched(&args.file.display().to_string(), size_bytes, file);
     let header = header(args, size_bytes)?;
     let deadline = Duration::from_millis(UPLOAD_MS_MIN + size_bytes / UPLOAD_BYTES_A_MS);
     let client = client.clone().with_upload_deadline(deadline);

@@ -2,7 +2,7 @@
 //!
 //! Pure decisions: `policy` (tags), `ranking` (packed rankings), `resolve` and `middle` (the
 //! blocks). Around them: `import` (files), `prior`, `record` and `priors` (what is stored),
-//! `manifest` (the answer).
+//! `stored` (a prior as a file again), `manifest` (the answer).
 
 pub mod encoder;
 pub mod frame;
@@ -18,4 +18,5 @@ pub mod ranking;
 mod record;
 pub mod resolve;
 pub mod scorer;
+pub mod stored;
 pub mod summary;

@@ -13,6 +13,7 @@ use super::prior::{PerHeadRanks, Prior, PriorKey, Repair};
 use super::ranking::{Ranking, pack_rows};
 use super::record;
 use super::resolve::PriorBlocks;
+use super::stored::{self, StoredError};
 use crate::store::{BlobName, Change, Store, StoreError, Table};
 
 /// Priors of one store.
@@ -94,6 +95,8 @@ pub enum PutError {
     RepairRatio,
     #[error("the file: {0}")]
     Import(#[from] ImportError),
+    #[error("the file: {0}")]
+    Stored(#[from] StoredError),
     #[error("the file: neither scores nor a listed block")]
     NoBlocks,
     #[error("the server keeps at most {PRIORS_MAX} priors")]
@@ -153,6 +156,10 @@ impl Priors {
     /// change then.
     pub fn put(&self, upload: &PriorUpload<'_>) -> Result<PutOutcome, PutError> {
         check_upload(upload)?;
+        if stored::is_meant(upload) {
+            let (prior, heads) = stored::read(upload)?;
+            return self.keep(prior, heads);
+        }
         self.put_imported(upload, import(upload.bytes, upload.format)?)
     }
 
@@ -167,8 +174,12 @@ impl Priors {
             query_hash: upload.query_hash.into(),
             algorithm: algorithm_of(upload, &imported).into(),
         };
-        let (mut prior, heads) = rank_prior(key, upload, imported)?;
+        let (prior, heads) = rank_prior(key, upload, imported)?;
+        self.keep(prior, heads)
+    }
 
+    /// Stores a prior under a new generation, and the rankings of its heads beside it.
+    fn keep(&self, mut prior: Prior, heads: Option<Vec<u8>>) -> Result<PutOutcome, PutError> {
         let _turn = self.writer.lock();
         self.index.read().check_room(&prior.key)?;
         self.index.read().check_prior(&prior)?;

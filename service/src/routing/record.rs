@@ -86,6 +86,16 @@ pub(super) fn store_key(key: &PriorKey) -> [u8; 32] {
 }
 
 pub(super) fn encode(prior: &Prior) -> Vec<u8> {
+    let blob = prior.blob().map(|blob| blob.to_bytes().to_vec());
+    record(prior, prior.generation, blob.unwrap_or_default()).encode_to_vec()
+}
+
+/// A prior without what belongs to one store, its generation and its blob.
+pub(super) fn encode_apart(prior: &Prior) -> Vec<u8> {
+    record(prior, 0, Vec::new()).encode_to_vec()
+}
+
+fn record(prior: &Prior, generation: u64, per_head: Vec<u8>) -> PriorRecord {
     let blocks = &prior.blocks;
     let lists = blocks.per_k.iter().map(|(&k, list)| ListRecord {
         k,
@@ -95,11 +105,11 @@ pub(super) fn encode(prior: &Prior) -> Vec<u8> {
         name: repair.name.to_string(),
         ratio: repair.ratio,
     };
-    let record = PriorRecord {
+    PriorRecord {
         prefix_hash: prior.key.prefix_hash.to_string(),
         query_hash: prior.key.query_hash.to_string(),
         algorithm: prior.key.algorithm.to_string(),
-        generation: prior.generation,
+        generation,
         total_blocks: blocks.total_blocks,
         layers: prior.layers,
         kv_heads: prior.kv_heads,
@@ -118,25 +128,43 @@ pub(super) fn encode(prior: &Prior) -> Vec<u8> {
             .map_or(Vec::new(), |r| r.as_bytes().to_vec()),
         per_k: lists.collect(),
         legacy: blocks.legacy.to_vec(),
-        per_head: prior
-            .blob()
-            .map_or(Vec::new(), |blob| blob.to_bytes().to_vec()),
-    };
-    record.encode_to_vec()
+        per_head,
+    }
 }
 
 /// `None` when the bytes are no prior, or not the one that the key names.
 pub(super) fn decode(key: &[u8], payload: &[u8]) -> Option<Prior> {
+    let mut record = PriorRecord::decode(payload).ok()?;
+    let blob = std::mem::take(&mut record.per_head);
+    let mut prior = prior(record)?;
+    if store_key(&prior.key) != key {
+        return None;
+    }
+    if !blob.is_empty() && prior.blocks.ranking.is_some() {
+        let heads = u64::from(prior.layers) * u64::from(prior.kv_heads);
+        let blocks = prior.blocks.total_blocks.unwrap_or(0) as usize;
+        let blob = BlobRef::from_bytes(&blob)?;
+        let expected = heads.checked_mul(packed_bytes(blocks) as u64)?;
+        prior.per_head = (blob.length == expected).then(|| PerHeadRanks::in_blob(blob))?;
+    }
+    Some(prior)
+}
+
+/// What [`encode_apart`] gave; `None` when it is no prior, or one that names a blob.
+pub(super) fn decode_apart(payload: &[u8]) -> Option<Prior> {
     let record = PriorRecord::decode(payload).ok()?;
-    let names = PriorKey {
-        prefix_hash: record.prefix_hash.into(),
-        query_hash: record.query_hash.into(),
-        algorithm: record.algorithm.into(),
-    };
-    if store_key(&names) != key
-        || record
-            .total_blocks
-            .is_some_and(|n| n == 0 || n > BLOCKS_MAX)
+    if record.per_head.is_empty() {
+        prior(record)
+    } else {
+        None
+    }
+}
+
+/// The prior, as if it had one head.
+fn prior(record: PriorRecord) -> Option<Prior> {
+    if record
+        .total_blocks
+        .is_some_and(|n| n == 0 || n > BLOCKS_MAX)
     {
         return None;
     }
@@ -145,15 +173,9 @@ pub(super) fn decode(key: &[u8], payload: &[u8]) -> Option<Prior> {
         [] => None,
         packed => Some(Ranking::from_bytes(packed, blocks)?),
     };
-    let per_head = match (record.per_head.as_slice(), &ranking) {
-        (_, None) => PerHeadRanks::Absent,
-        ([], Some(_)) => PerHeadRanks::Pooled,
-        (blob, Some(_)) => {
-            let heads = u64::from(record.layers) * u64::from(record.kv_heads);
-            let blob = BlobRef::from_bytes(blob)?;
-            let expected = heads.checked_mul(packed_bytes(blocks) as u64)?;
-            (blob.length == expected).then(|| PerHeadRanks::in_blob(blob))?
-        }
+    let per_head = match ranking {
+        None => PerHeadRanks::Absent,
+        Some(_) => PerHeadRanks::Pooled,
     };
     let list = |list: ListRecord| (list.k, list.blocks.into());
     let repair = |repair: RepairRecord| Repair {
@@ -161,7 +183,11 @@ pub(super) fn decode(key: &[u8], payload: &[u8]) -> Option<Prior> {
         ratio: repair.ratio,
     };
     Some(Prior {
-        key: names,
+        key: PriorKey {
+            prefix_hash: record.prefix_hash.into(),
+            query_hash: record.query_hash.into(),
+            algorithm: record.algorithm.into(),
+        },
         generation: record.generation,
         blocks: PriorBlocks {
             total_blocks: record.total_blocks,

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod convert;
 mod donor_events;
 pub mod donors;
+mod download;
 pub mod encoders;
 pub mod events;
 mod find;
@@ -72,7 +73,7 @@ pub struct Core {
     pub repeats: Repeats,
     /// For imports of priors and encoders.
     pub importers: Workers,
-    /// Priors being uploaded: each is held in memory until it is imported.
+    /// Priors on their way in or out: each is held in memory until it is imported or sent.
     pub uploads: Arc<Semaphore>,
     /// For uploads of key summaries, each on a thread for as long as it lasts.
     pub summary_importers: Workers,

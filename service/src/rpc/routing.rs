@@ -10,7 +10,7 @@ use super::{
     Core,
     clock::Deadline,
     convert::{self, check_length, invalid},
-    encoders, online, queries,
+    download, encoders, online, queries,
     records::{self, Call},
     status, summaries, upload,
 };
@@ -184,6 +184,17 @@ impl Routing for RoutingService {
         Ok(Response::new(v1::DeletePriorResponse { deleted }))
     }
 
+    type ReadPriorStream = download::Parts;
+
+    async fn read_prior(
+        &self,
+        request: Request<v1::ReadPriorRequest>,
+    ) -> Result<Response<Self::ReadPriorStream>, Status> {
+        download::read_prior(&self.0, request)
+            .await
+            .map(Response::new)
+    }
+
     async fn put_key_summary(
         &self,
         request: Request<Streaming<v1::PutKeySummaryRequest>>,
@@ -352,13 +363,10 @@ pub(super) async fn load_per_head(
     let loaded = deadline.bound(loaded).await?;
     loaded
         .map_err(|_| Status::unavailable("the server is stopping"))?
-        .map_err(|error| {
-            tracing::error!(%error, "per-head rankings could not be read");
-            Status::data_loss(error.to_string())
-        })
+        .map_err(|error| status::per_head(&error))
 }
 
-fn key(key: Option<v1::PriorKey>) -> Result<PriorKey, Status> {
+pub(super) fn key(key: Option<v1::PriorKey>) -> Result<PriorKey, Status> {
     let Some(v1::PriorKey {
         prefix_hash,
         query_hash,

@@ -9,6 +9,7 @@ use crate::{
     routing::{
         encoder::{EncoderError, registry},
         manifest::ManifestError,
+        prior::PerHeadError,
         priors::PutError,
         query::{PlanError, QueriesFull},
         resolve::ResolveError,
@@ -120,12 +121,20 @@ pub fn put_prior(error: &PutError) -> Status {
         | PutError::RepairName { .. }
         | PutError::RepairRatio
         | PutError::Import(_)
+        | PutError::Stored(_)
         | PutError::NoBlocks => Code::InvalidArgument,
         PutError::Full | PutError::TooManyAlgorithms => Code::ResourceExhausted,
         PutError::BlocksDiffer(_) => Code::FailedPrecondition,
         PutError::Store(error) => return failed("the prior was not stored", error),
     };
     Status::new(code, error.to_string())
+}
+
+/// The rankings of a stored prior's heads that cannot be read.
+#[must_use]
+pub fn per_head(error: &PerHeadError) -> Status {
+    tracing::error!(%error, "per-head rankings could not be read");
+    Status::data_loss(error.to_string())
 }
 
 #[must_use]

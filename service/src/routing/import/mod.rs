@@ -107,6 +107,8 @@ pub enum Format {
     /// `torch.save`: a zip archive, or the older stream of five pickles.
     Torch,
     Safetensors,
+    /// What was read back from a server: no tensors, and not read here.
+    Stored,
 }
 
 /// What a prior file holds. At least one of the three schemas is there.
@@ -149,7 +151,7 @@ pub fn import(bytes: &[u8], format: Option<Format>) -> Result<ImportedPrior, Imp
     let fields = match format.or_else(|| format_of(bytes)) {
         Some(Format::Torch) => torch::read(bytes)?,
         Some(Format::Safetensors) => safetensors::read(bytes)?,
-        None => return Err(ImportError::UnknownFormat),
+        Some(Format::Stored) | None => return Err(ImportError::UnknownFormat),
     };
     Ok(fields.check()?)
 }

@@ -61,7 +61,7 @@ impl<'a> TensorFile<'a> {
         match format.or_else(|| format_of(bytes)) {
             Some(Format::Torch) => Self::open_torch(bytes),
             Some(Format::Safetensors) => Self::open_safetensors(bytes),
-            None => Err(ImportError::UnknownFormat),
+            Some(Format::Stored) | None => Err(ImportError::UnknownFormat),
         }
     }
 

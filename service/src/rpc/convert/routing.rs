@@ -181,6 +181,7 @@ pub fn format(number: i32) -> Result<Option<Format>, Status> {
         Ok(v1::PriorFormat::Unspecified) => Ok(None),
         Ok(v1::PriorFormat::Torch) => Ok(Some(Format::Torch)),
         Ok(v1::PriorFormat::Safetensors) => Ok(Some(Format::Safetensors)),
+        Ok(v1::PriorFormat::Stored) => Ok(Some(Format::Stored)),
         Err(_) => Err(invalid("format", format!("{number} is not a format"))),
     }
 }

@@ -24,6 +24,7 @@ pub(crate) enum Call {
     Put(v1::PutPriorHeader),
     Get(v1::GetPriorRequest),
     List(v1::ListPriorsRequest),
+    Read(v1::ReadPriorRequest),
     Delete(v1::DeletePriorRequest),
     Find(v1::FindDonorRequest),
     Register(v1::RegisterDonorRequest),
@@ -55,6 +56,7 @@ impl Call {
                 }
                 Call::Get(asked) => routing.get_prior(asked).await.map(drop),
                 Call::List(asked) => routing.list_priors(asked).await.map(drop),
+                Call::Read(asked) => routing.read_prior(asked).await.map(drop),
                 Call::Delete(asked) => routing.delete_prior(asked).await.map(drop),
                 Call::Find(asked) => donors.find_donor(asked).await.map(drop),
                 Call::Register(asked) => donors.register_donor(asked).await.map(drop),

@@ -178,6 +178,11 @@ pub(crate) fn headers() -> Vec<Case> {
             ["algorithm", "128"],
         ),
         case("format", put(|it| it.format = 99), ["format", "99"]),
+        case(
+            "no stored prior",
+            put(|it| it.format = v1::PriorFormat::Stored.into()),
+            ["the file:", "not a stored prior"],
+        ),
         case("pooling", put(|it| it.pooling = 99), ["pooling", "99"]),
         case(
             "size",
@@ -235,6 +240,11 @@ pub(crate) fn priors() -> Vec<Case> {
         ),
         case(
             "no key",
+            Call::Read(v1::ReadPriorRequest { key: None }),
+            ["key"],
+        ),
+        case(
+            "no key",
             Call::Delete(v1::DeletePriorRequest { key: None }),
             ["key"],
         ),
@@ -249,6 +259,8 @@ pub(crate) fn priors() -> Vec<Case> {
     for (name, change, word) in wrong {
         let get = v1::GetPriorRequest { key: key(change) };
         cases.push(case(name, Call::Get(get), ["key.", word]));
+        let read = v1::ReadPriorRequest { key: key(change) };
+        cases.push(case(name, Call::Read(read), ["key.", word]));
         let delete = v1::DeletePriorRequest { key: key(change) };
         cases.push(case(name, Call::Delete(delete), ["key.", word]));
     }
@@ -257,6 +269,13 @@ pub(crate) fn priors() -> Vec<Case> {
         Code::NotFound,
         "unknown",
         Call::Get(get),
+        ["no prior"],
+    ));
+    let read = v1::ReadPriorRequest { key: key(|_| {}) };
+    cases.push(coded(
+        Code::NotFound,
+        "unknown",
+        Call::Read(read),
         ["no prior"],
     ));
     let delete = v1::DeletePriorRequest { key: key(|_| {}) };
