@@ -22,6 +22,7 @@ mod output;
 mod prior;
 mod query;
 mod quickstart;
+mod report;
 mod summary;
 mod worker;
 
@@ -115,6 +116,8 @@ enum Command {
     Mode(admin::ModeArgs),
     /// How the server is
     Status,
+    /// Show what audit files or the server's newest records amount to, and what to do next
+    Report(report::ReportArgs),
 }
 
 /// Runs the command that the arguments name.
@@ -161,6 +164,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Lease(command) => call(&connection, async |client| command.run(client).await),
         Command::Mode(args) => call(&connection, async |client| args.run(client).await),
         Command::Status => call(&connection, admin::status),
+        Command::Report(args) => show(&connection, &args.run()?),
     }
 }
 
@@ -179,8 +183,12 @@ fn call(
         let client = Client::connect(&connection.address).with_deadlines(deadlines);
         command(&client).await
     })?;
+    show(connection, &report)
+}
+
+fn show(connection: &Connection, report: &Report) -> Result<ExitCode, CliError> {
     output::print(&match connection.output {
-        OutputFormat::Table => report.text,
+        OutputFormat::Table => report.text.clone(),
         OutputFormat::Json => format!("{:#}\n", report.json),
     })?;
     Ok(match report.found {

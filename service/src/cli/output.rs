@@ -93,6 +93,13 @@ impl fmt::Display for Table {
     }
 }
 
+/// The width of the terminal that is written to; none for a file or a pipe.
+pub(super) fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    // A terminal that does not know its size says 0.
+    (size.ws_col > 0).then(|| size.ws_col.into())
+}
+
 /// Names and values, one pair a line; a pair without a value is left out.
 pub(super) fn facts(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

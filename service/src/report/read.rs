@@ -2,12 +2,14 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, BufRead, BufReader, Read},
     num::NonZero,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
 };
+
+use flate2::read::MultiGzDecoder;
 
 use super::{picture::Picture, tally::Merge};
 
@@ -18,12 +20,14 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// What a thread takes at a time.
 const CHUNK_BYTES: u64 = 4 << 20;
 const THREADS_MAX: usize = 16;
+/// The end of a gzipped file's name.
+const ZIPPED: &str = ".gz";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    #[error("{} holds no audit file (audit-*.jsonl)", path.display())]
+    #[error("{} holds no audit file (audit-*.jsonl or audit-*.jsonl.gz)", path.display())]
     NoFiles { path: PathBuf },
     #[error("more than {FILES_MAX} files")]
     TooMany,
@@ -69,6 +73,35 @@ impl AuditFile {
         let bytes = file.metadata().map_err(unreadable)?.len();
         let path = path.to_owned();
         Ok(Self { path, file, bytes })
+    }
+
+    fn is_zipped(&self) -> bool {
+        self.path
+            .as_os_str()
+            .as_encoded_bytes()
+            .ends_with(ZIPPED.as_bytes())
+    }
+
+    // What is damaged ends it: the lines before count, and the rest is one damaged line.
+    fn count_zipped(&self, picture: &mut Picture) -> Result<(), ReadError> {
+        let mut lines = BufReader::new(MultiGzDecoder::new(&self.file));
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let most = LINE_BYTES_MAX as u64 + 1;
+            match lines.by_ref().take(most).read_until(b'\n', &mut line) {
+                Ok(0) => return Ok(()),
+                Ok(_) => count_line(picture, &line),
+                Err(error) if is_damage(&error) => {
+                    picture.add_damaged();
+                    return Ok(());
+                }
+                Err(error) => {
+                    let path = self.path.clone();
+                    return Err(ReadError::Unreadable { path, error });
+                }
+            }
+        }
     }
 
     // As far as the file goes.
@@ -119,7 +152,11 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(|name| name.starts_with("audit-") && name.ends_with(".jsonl")) {
+        let is_audit = |name: &str| {
+            let name = name.strip_suffix(ZIPPED).unwrap_or(name);
+            name.starts_with("audit-") && name.ends_with(".jsonl")
+        };
+        if name.is_some_and(is_audit) {
             found.push(path);
         }
         if found.len() > FILES_MAX {
@@ -139,7 +176,11 @@ type Chunk = (usize, u64);
 
 fn chunks(files: &[AuditFile]) -> Vec<Chunk> {
     let of_file = |(at, file): (usize, &AuditFile)| {
-        let count = file.bytes.div_ceil(CHUNK_BYTES);
+        let count = match file.is_zipped() {
+            // Has to be read from its beginning.
+            true => 1,
+            false => file.bytes.div_ceil(CHUNK_BYTES),
+        };
         (0..count).map(move |chunk| (at, chunk * CHUNK_BYTES))
     };
     files.iter().enumerate().flat_map(of_file).collect()
@@ -160,6 +201,10 @@ fn count_chunks(
         else {
             return Ok(picture);
         };
+        if file.is_zipped() {
+            file.count_zipped(&mut picture)?;
+            continue;
+        }
         // With the byte before it, which says whether a line begins here, and the end of the line
         // that begins last.
         let before = u64::from(*from > 0);
@@ -186,6 +231,15 @@ fn count_lines(picture: &mut Picture, bytes: &[u8], is_cut: bool, own: usize) {
         count_line(picture, rest.get(..end).unwrap_or_default());
         start += end + 1;
     }
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    let kinds = [
+        io::ErrorKind::InvalidData,
+        io::ErrorKind::InvalidInput,
+        io::ErrorKind::UnexpectedEof,
+    ];
+    kinds.contains(&error.kind())
 }
 
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
