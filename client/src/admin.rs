@@ -1,6 +1,7 @@
 //! What operators ask: how the server is, its namespaces, and what look-ups may lead to.
 
 use kvatlas_proto::v1;
+use tonic::Response;
 
 use crate::{
     client::{Client, within},
@@ -61,6 +62,31 @@ impl Client {
         let mut admin = self.admin();
         within(self.deadlines.control, message, |request| async move {
             admin.set_mode(request).await
+        })
+        .await
+    }
+
+    /// The newest records of calls, oldest first, as lines of the audit log. 0: all that are kept.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub async fn read_window(
+        &self,
+        since_ms: Option<u64>,
+        records_max: u32,
+    ) -> Result<Vec<String>, ClientError> {
+        let message = v1::ReadWindowRequest {
+            since_ms,
+            records_max,
+        };
+        let mut admin = self.admin();
+        within(self.deadlines.control, message, |request| async move {
+            let mut pages = admin.read_window(request).await?.into_inner();
+            let mut lines = Vec::new();
+            while let Some(page) = pages.message().await? {
+                lines.extend(page.lines);
+            }
+            Ok(Response::new(lines))
         })
         .await
     }

@@ -20,7 +20,7 @@ use crate::{
     events::{feeds::FollowError, sources::SourcesError},
     listen::Listener,
     routing::encoder::registry,
-    rpc::{Core, routes},
+    rpc::{Core, admission::Admission, routes, traced::Traced},
     store::StoreError,
     supervise::Supervisor,
     telemetry::{
@@ -33,6 +33,7 @@ mod donor_events;
 mod events;
 mod near;
 mod opening;
+mod telemetry;
 
 /// What health is told of, the server as a whole first.
 const HEALTH_NAMES: [&str; 6] = [
@@ -77,6 +78,8 @@ pub enum AppError {
     Transport(#[from] tonic::transport::Error),
     #[error("cannot write to standard output: {0}")]
     Announce(io::Error),
+    #[error("--otlp-endpoint: {0}")]
+    Otlp(String),
     #[error(transparent)]
     Log(#[from] logs::BadFilter),
     #[error("the worker {0} died: see the log above; the server has stopped")]
@@ -228,32 +231,23 @@ async fn live(
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
-    let http = listen_http(args.http_listen).await?;
-    let http_bound = http
-        .local_addr()
-        .map_err(|error| listen_error(args.http_listen, error))?;
+    let (http, http_bound) = listen_http(args.http_listen).await?;
     let pages = pages(&core_seen, &stage_seen);
     // Until the very end: probes are told of the drain, and the last counts can be read.
     supervisor.task("http", serve_http(http, pages));
 
-    let listeners: Vec<_> = args
-        .listen
-        .iter()
-        .map(|address| Listener::bind(address).map_err(|error| listen_error(address, error)))
-        .collect::<Result<_, _>>()?;
+    let (listeners, grpc) = listen_grpc(&args.listen)?;
     let bound = Bound {
-        grpc: listeners
-            .iter()
-            .map(|listener| {
-                listener
-                    .address()
-                    .map_err(|error| listen_error("tcp", error))
-            })
-            .collect::<Result<_, _>>()?,
+        grpc,
         http: http_bound,
     };
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts { core, threads } = open_aside(args, &supervisor, &stage_seen).await?;
+    let Parts {
+        core,
+        threads,
+        spans,
+    } = open_aside(args, &supervisor, &stage_seen).await?;
+    let exporting = telemetry::export(&args.telemetry, &supervisor, &core.metrics, spans)?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -261,8 +255,7 @@ async fn live(
     let mut servers = tokio::task::JoinSet::new();
     for listener in listeners {
         let routes = routes(&core)?.add_service(health.clone());
-        let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
-        servers.spawn(serving);
+        servers.spawn(listener.serve(routes, layers(&core), stage_seen.clone()));
     }
     attend(args, &supervisor, &core, (&reporter, &stage_seen));
     donor_events::follow(sources, &supervisor, &core.donor_events, &stage_seen);
@@ -290,6 +283,7 @@ async fn live(
     servers.shutdown().await;
     *core_seen.lock() = None;
     end(core, threads);
+    telemetry::finish(exporting).await;
     tracing::info!("stopped");
     match died {
         None => Ok(()),
@@ -306,6 +300,8 @@ fn attend(
 ) {
     let ticking = tick(Arc::clone(core), reporter.clone(), stage.clone());
     supervisor.task("tick", ticking);
+    let watching = telemetry::watch_sources(Arc::clone(core), stage.clone());
+    supervisor.task("sources", watching);
     if let Some(path) = &args.events.kv_events_file {
         let path = path.as_path().into();
         let reread = events::reread(Arc::clone(core), path, stage.clone());
@@ -326,6 +322,9 @@ fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     core.catalog.sketch_bell.end();
     core.catalog.embedding_bell.end();
     core.scorer.stop();
+    if let Some(recorder) = &core.recorder {
+        recorder.stop();
+    }
     if let Some(core) = Arc::into_inner(core) {
         drop(core);
         for thread in threads {
@@ -335,9 +334,39 @@ fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     }
 }
 
-async fn listen_http(address: SocketAddr) -> Result<tokio::net::TcpListener, AppError> {
-    tokio::net::TcpListener::bind(address)
-        .await
+fn layers(core: &Core) -> (Admission, Traced) {
+    let traced = Traced {
+        traces: core.traces.clone(),
+        clock: core.clock,
+    };
+    (core.admission.clone(), traced)
+}
+
+// With the ports that were picked.
+fn listen_grpc(
+    addresses: &[ListenAddress],
+) -> Result<(Vec<Listener>, Vec<ListenAddress>), AppError> {
+    let mut listeners = Vec::with_capacity(addresses.len());
+    let mut bound = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let listener = Listener::bind(address).map_err(|error| listen_error(address, error))?;
+        let picked = listener.address();
+        bound.push(picked.map_err(|error| listen_error("tcp", error))?);
+        listeners.push(listener);
+    }
+    Ok((listeners, bound))
+}
+
+// With the port that was picked.
+async fn listen_http(
+    address: SocketAddr,
+) -> Result<(tokio::net::TcpListener, SocketAddr), AppError> {
+    let bound = tokio::net::TcpListener::bind(address).await;
+    bound
+        .and_then(|listener| {
+            let bound = listener.local_addr()?;
+            Ok((listener, bound))
+        })
         .map_err(|error| listen_error(address, error))
 }
 
@@ -365,7 +394,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
                 &events::gauges(&core)[..],
             ]
             .concat();
-            core.metrics.render(&all)
+            core.metrics.render(&all, &telemetry::readings(&core))
         })
         .unwrap_or_default()
     };

@@ -2,6 +2,7 @@
 
 mod events;
 mod namespace_file;
+mod telemetry;
 mod text;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
@@ -11,6 +12,7 @@ use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 
 pub use self::events::EventArgs;
 pub use self::namespace_file::NamespaceFile;
+pub use self::telemetry::TelemetryArgs;
 pub use self::text::{TextArgs, TextArgsError};
 use crate::{
     donor_events::nats::{BadSource, NatsSource, SOURCES_MAX},
@@ -296,6 +298,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub events: EventArgs,
 
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+
     /// What to log, in tracing's filter language.
     #[arg(
         long,
@@ -483,6 +488,7 @@ impl Default for ServeArgs {
             },
             text: TextArgs::default(),
             events: EventArgs::default(),
+            telemetry: TelemetryArgs::default(),
             log: "info".into(),
             log_format: LogFormat::Json,
         }

@@ -12,7 +12,7 @@ use tonic::transport::{Server, server::TcpIncoming};
 
 use crate::{
     config::ListenAddress,
-    rpc::admission::Admission,
+    rpc::{admission::Admission, traced::Traced},
     telemetry::http::{Stage, draining},
 };
 
@@ -54,7 +54,7 @@ impl Listener {
     pub(crate) async fn serve(
         self,
         routes: tonic::service::Routes,
-        admission: Admission,
+        (admission, traced): (Admission, Traced),
         stage: watch::Receiver<Stage>,
     ) -> Result<(), tonic::transport::Error> {
         let router = Server::builder()
@@ -62,6 +62,7 @@ impl Listener {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .max_concurrent_streams(STREAMS_MAX)
             .layer(admission)
+            .layer(traced)
             .add_routes(routes);
         match self {
             Listener::Tcp(incoming) => {

@@ -5,7 +5,10 @@ use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use kvatlas_kernels::score::Cpu;
 use tokio::sync::{Semaphore, watch};
 
-use super::{AppError, donor_events, events, near};
+use super::{
+    AppError, donor_events, events, near,
+    telemetry::{self, Around, Spans},
+};
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
@@ -43,6 +46,8 @@ pub(super) struct Parts {
     pub(super) core: Arc<Core>,
     /// Each ends when the last way to it is gone; those that make vectors when they are told.
     pub(super) threads: Vec<JoinHandle<()>>,
+    /// Spans to be sent, where calls are traced.
+    pub(super) spans: Option<Spans>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -90,9 +95,16 @@ fn open(
     let writer = supervisor.thread("donor-writer", move || writer.run());
     threads.push(writer.map_err(AppError::Thread)?);
     let metrics = Metrics::new(store.epoch());
+    let around = Around {
+        supervisor,
+        store: &store,
+        clock,
+        metrics: &metrics,
+        mode: catalog.rules(None).0,
+    };
+    let telemetry = telemetry::start(&args.telemetry, around)?;
+    threads.extend(telemetry.thread);
     let donor_events = donor_events::intake(supervisor, &near, &metrics)?;
-    let mut key = [0_u8; 16];
-    getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
     let scoring = supervisor.thread("scorer", move || scoring.run());
     threads.push(scoring.map_err(AppError::Thread)?);
@@ -111,7 +123,7 @@ fn open(
         catalog,
         writes,
         donor_leases: DonorLeases::new(store.epoch(), args.leases_max),
-        manifest_leases: ManifestLeases::new(store.epoch(), key),
+        manifest_leases: manifest_leases(&store)?,
         repeats: Repeats::new(args.leases_max),
         importers: workers("prior-import", IMPORTERS, IMPORT_QUEUE_DEPTH_MAX)?,
         uploads: Arc::new(Semaphore::new(UPLOADS_MAX)),
@@ -124,6 +136,8 @@ fn open(
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,
+        recorder: telemetry.recorder,
+        traces: telemetry.traces,
         clock,
         stage: stage.clone(),
         limits: limits(args, capacity),
@@ -132,7 +146,14 @@ fn open(
     Ok(Parts {
         core: Arc::new(core),
         threads,
+        spans: telemetry.spans,
     })
+}
+
+fn manifest_leases(store: &Store) -> Result<ManifestLeases, AppError> {
+    let mut key = [0_u8; 16];
+    getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
+    Ok(ManifestLeases::new(store.epoch(), key))
 }
 
 fn limits(args: &ServeArgs, capacity: Capacity) -> Limits {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     align::Span,
     catalog::Donor,
-    gate::Worth,
+    gate::{Gates, Refusal, Worth},
     namespace::NamespaceId,
     owners::OwnerKey,
     vocabulary::{Discovery, FallbackReason, Mode, Tier, VectorSearch},
@@ -40,6 +40,10 @@ pub struct Answer {
     pub lease_refusal: Option<LeaseRefusal>,
     pub namespace: Option<NamespaceId>,
     pub mode: Mode,
+    /// The thresholds that held; absent where the look-up ended before they were known.
+    pub gates: Option<Gates>,
+    /// Of a miss: the best candidate, where the gates turned it down.
+    pub refusal: Option<Refusal>,
     pub timings: Timings,
     pub rejected: Vec<Rejected>,
     /// The best set of spans over several donors, where that was asked for.
@@ -153,6 +157,8 @@ impl Answer {
             lease_refusal: None,
             namespace: None,
             mode,
+            gates: None,
+            refusal: None,
             timings: Timings::default(),
             rejected: Vec::new(),
             segments: Vec::new(),

@@ -6,7 +6,7 @@ use super::{
     align::Span,
     answer::{Answer, FoundDonor, LeaseRefusal, Outcome, Rejected, Segment, Timings},
     catalog::{Catalog, Donor, Shard, ShardDonors},
-    gate::{self, Evidence, GateOverrides, Gates, Terms, Verdict, Worth},
+    gate::{self, Evidence, GateOverrides, Gates, Refusal, Terms, Verdict, Worth},
     namespace::NamespaceId,
     offer::{Met, Offer, Wanted, Wish, gone, prospect, reach},
     repeats::{RepeatKey, Repeats},
@@ -70,6 +70,7 @@ impl Finder<'_> {
         let gates = query.gates.over(gates);
         let finish = |mut answer: Answer| {
             answer.namespace = Some(namespace);
+            answer.gates = Some(gates);
             answer.timings.total_ns = (self.clock_ns)().saturating_sub(started);
             answer
         };
@@ -318,6 +319,8 @@ impl Finder<'_> {
             lease_refusal: lease.err(),
             namespace: None,
             mode,
+            gates: None,
+            refusal: None,
             timings: Timings::default(),
             rejected,
             segments: Vec::new(),
@@ -392,6 +395,8 @@ pub(super) struct Judged {
     verdict: Verdict,
     worth: Worth,
     spans: Vec<(Span, Tier)>,
+    /// Of one that was rejected.
+    refusal: Option<Refusal>,
     /// Before it was judged, of a donor in device memory.
     seen: Option<Sighting>,
     /// How far into the donor all this goes.
@@ -438,6 +443,8 @@ pub(super) fn judge_all(
             exact_tokens: donor.exact_tokens,
         };
         let (verdict, worth) = gate::judge(terms, &evidence);
+        let is_rejected = matches!(verdict, Verdict::Rejected(..));
+        let refusal = is_rejected.then(|| gate::refusal(terms, &evidence));
         let tier = |span: &Span| (*span, gate::span_tier(span, &evidence));
         let spans = candidate.spans.iter().map(tier).collect();
         Some(Judged {
@@ -445,6 +452,7 @@ pub(super) fn judge_all(
             verdict,
             worth,
             spans,
+            refusal,
             seen,
             reach,
         })
@@ -484,6 +492,7 @@ fn missed(
     mode: Mode,
 ) -> Answer {
     let mut answer = Answer::miss(reason, detail.clone(), mode);
+    answer.refusal = best.refusal;
     answer.rejected.push(Rejected {
         donor: best.donor,
         reason,

@@ -134,6 +134,29 @@ pub enum Verdict {
     Rejected(FallbackReason, String),
 }
 
+/// Which threshold was not met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    MinPromptTokens,
+    MinReuseTokens,
+    MinSimilarity,
+    MinReuseRatio,
+    ExactPrefixSkipRatio,
+    /// The tier asked for, or the blocks that it is counted in.
+    MinimumTier,
+}
+
+/// What a candidate that was turned down would have given, and what turned it down.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Refusal {
+    pub gate: Gate,
+    pub verified_tokens: u32,
+    /// As a prefix where that is all that was asked for, else in spans.
+    pub reusable_tokens: u32,
+    pub similarity: f32,
+    pub reuse_ratio: f32,
+}
+
 /// Refuses a look-up before any search, with the reason.
 pub fn before_search(terms: &Terms) -> Result<(), (FallbackReason, String)> {
     let Terms {
@@ -196,6 +219,34 @@ pub fn judge(terms: &Terms, evidence: &Evidence<'_>) -> (Verdict, Worth) {
             (Verdict::Spans(reason, detail), as_spans)
         }
         Some((reason, detail)) => (Verdict::Rejected(reason, detail), worth),
+    }
+}
+
+/// Of a candidate that [`judge`] rejected: as what it came furthest, and at which gate that ended.
+#[must_use]
+pub fn refusal(terms: &Terms, evidence: &Evidence<'_>) -> Refusal {
+    let (_, worth) = judge(terms, evidence);
+    let is_exact_only = terms.minimum_tier == Tier::Exact;
+    let reusable_tokens = if is_exact_only {
+        worth.prefix.map_or(0, |prefix| prefix.tokens)
+    } else {
+        reusable_in_spans(terms, evidence.spans)
+    };
+    let worth = Worth {
+        reuse_ratio: share(reusable_tokens, terms.prompt_tokens),
+        ..worth
+    };
+    let gate = if is_exact_only && worth.prefix.is_none() {
+        Gate::MinimumTier
+    } else {
+        closed(terms, reusable_tokens, &worth).unwrap_or(Gate::MinimumTier)
+    };
+    Refusal {
+        gate,
+        verified_tokens: worth.verified_tokens,
+        reusable_tokens,
+        similarity: worth.similarity,
+        reuse_ratio: worth.reuse_ratio,
     }
 }
 
@@ -322,30 +373,45 @@ fn exact_only_rejection(terms: &Terms, worth: &Worth) -> Verdict {
     }
 }
 
-fn shortfall(terms: &Terms, tokens: u32, worth: &Worth) -> Option<(FallbackReason, String)> {
+// The first gate that so many tokens do not pass.
+fn closed(terms: &Terms, tokens: u32, worth: &Worth) -> Option<Gate> {
     let gates = &terms.gates;
     if tokens == 0 || tokens < gates.min_reuse_tokens {
-        let detail = format!(
-            "reusable {tokens} below min_reuse_tokens {}",
-            gates.min_reuse_tokens
-        );
-        return Some((FallbackReason::LowReuseTokens, detail));
+        return Some(Gate::MinReuseTokens);
     }
     if worth.similarity < gates.min_similarity {
-        let detail = format!(
-            "similarity {:.3} below min_similarity {:.3}",
-            worth.similarity, gates.min_similarity
-        );
-        return Some((FallbackReason::LowSimilarity, detail));
+        return Some(Gate::MinSimilarity);
     }
-    if worth.reuse_ratio < gates.min_reuse_ratio {
-        let detail = format!(
-            "reuse_ratio {:.3} below min_reuse_ratio {:.3}",
-            worth.reuse_ratio, gates.min_reuse_ratio
-        );
-        return Some((FallbackReason::LowReuseTokens, detail));
-    }
-    None
+    (worth.reuse_ratio < gates.min_reuse_ratio).then_some(Gate::MinReuseRatio)
+}
+
+fn shortfall(terms: &Terms, tokens: u32, worth: &Worth) -> Option<(FallbackReason, String)> {
+    let gates = &terms.gates;
+    let (reason, detail) = match closed(terms, tokens, worth)? {
+        Gate::MinReuseTokens => (
+            FallbackReason::LowReuseTokens,
+            format!(
+                "reusable {tokens} below min_reuse_tokens {}",
+                gates.min_reuse_tokens
+            ),
+        ),
+        Gate::MinSimilarity => (
+            FallbackReason::LowSimilarity,
+            format!(
+                "similarity {:.3} below min_similarity {:.3}",
+                worth.similarity, gates.min_similarity
+            ),
+        ),
+        Gate::MinReuseRatio => (
+            FallbackReason::LowReuseTokens,
+            format!(
+                "reuse_ratio {:.3} below min_reuse_ratio {:.3}",
+                worth.reuse_ratio, gates.min_reuse_ratio
+            ),
+        ),
+        Gate::MinPromptTokens | Gate::ExactPrefixSkipRatio | Gate::MinimumTier => return None,
+    };
+    Some((reason, detail))
 }
 
 // Token counts stay far below 2^24 x 2^24, so that f64 is exact and f32 rounds once.

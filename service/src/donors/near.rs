@@ -94,6 +94,7 @@ impl Finder<'_> {
         if found.outcome != Outcome::Miss && !late {
             let answer = Answer {
                 namespace: earlier.namespace,
+                gates: earlier.gates,
                 timings: earlier.timings,
                 segments: earlier.segments.clone(),
                 sketch_search: earlier.sketch_search,
@@ -108,6 +109,7 @@ impl Finder<'_> {
             VectorSearch::Late
         } else {
             list(&mut answer.neighbours, listed, query.neighbours_max);
+            answer.refusal = answer.refusal.or(found.refusal);
             if query.explain && answer.rejected.is_empty() {
                 answer.rejected = found.rejected;
                 answer.rejected.truncate(REJECTED_MAX);

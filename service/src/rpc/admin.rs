@@ -13,7 +13,7 @@ use super::{
         namespace,
     },
     events::remove_device_donors,
-    status,
+    status, window,
 };
 use crate::donors::{
     catalog::Shard, gate::GateOverrides, namespace::NamespaceId, owners::WORKER_ID_BYTES_MAX,
@@ -155,6 +155,16 @@ impl Admin for AdminService {
             removed_sources: u32::try_from(sources).unwrap_or(u32::MAX),
             removed_donors: removed.await??,
         }))
+    }
+
+    type ReadWindowStream = tokio_stream::Iter<window::Pages>;
+
+    async fn read_window(
+        &self,
+        request: Request<v1::ReadWindowRequest>,
+    ) -> Result<Response<Self::ReadWindowStream>, Status> {
+        let pages = window::read(&self.0, request.into_inner())?;
+        Ok(Response::new(tokio_stream::iter(pages)))
     }
 
     async fn list_event_sources(

@@ -47,6 +47,13 @@ impl Clock {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Nanoseconds since 1970 (UTC), of so many since the start.
+    #[must_use]
+    pub fn unix_ns(&self, since_start_ns: u64) -> u64 {
+        let started_ns = self.started_unix_ms.saturating_mul(1_000_000);
+        started_ns.saturating_add(since_start_ns)
+    }
+
     /// Milliseconds since the start.
     #[must_use]
     pub fn uptime_ms(&self) -> u64 {

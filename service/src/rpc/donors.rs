@@ -12,9 +12,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
-    convert::{self, donors::Provenance, leases as lease_wire},
+    convert::{self, leases as lease_wire},
     find::find,
     incoming::Incoming,
+    records::{self, Call, Reported},
     status,
 };
 use crate::donors::{
@@ -37,8 +38,8 @@ impl Donors for DonorsService {
         &self,
         request: Request<v1::FindDonorRequest>,
     ) -> Result<Response<v1::FindDonorResponse>, Status> {
-        let deadline = self.0.deadline(request.metadata());
-        find(&self.0, request.into_inner(), deadline)
+        let call = Call::unary(&self.0, &request);
+        find(&self.0, request.into_inner(), call)
             .await
             .map(Response::new)
     }
@@ -50,16 +51,17 @@ impl Donors for DonorsService {
         request: Request<Streaming<v1::FindDonorsRequest>>,
     ) -> Result<Response<Self::FindDonorsStream>, Status> {
         let core = Arc::clone(&self.0);
+        let seat = records::seat(&core, &request);
         let answers = self.0.incoming(request.into_inner()).then(move |message| {
             let core = Arc::clone(&core);
+            let call = Call::message(&core, seat.as_deref());
             async move {
                 let v1::FindDonorsRequest {
                     correlation_id,
                     request,
                 } = message?;
-                let deadline = core.message_deadline();
                 let found = match core.admission.enter() {
-                    Ok(_permit) => find(&core, request.unwrap_or_default(), deadline).await,
+                    Ok(_permit) => find(&core, request.unwrap_or_default(), call).await,
                     Err(status) => Err(status),
                 };
                 let result = Some(match found {
@@ -185,6 +187,7 @@ impl Donors for DonorsService {
         &self,
         request: Request<v1::ReportReuseRequest>,
     ) -> Result<Response<v1::ReportReuseResponse>, Status> {
+        let call = Call::unary(&self.0, &request);
         let v1::ReportReuseRequest {
             request_id,
             holder,
@@ -207,30 +210,15 @@ impl Donors for DonorsService {
                 .release(core.clock.now_ms(), &lease_id, &holder)
                 .0
         };
-        let metrics = &core.metrics;
-        match provenance {
-            Provenance::ExactLocalPrefixHit => {}
-            Provenance::ExactExternalHit | Provenance::RequestOnlyReuse => {
-                metrics.reuse.success.inc();
-                metrics
-                    .reuse
-                    .tokens_loaded
-                    .observe(f64::from(tokens_loaded));
-            }
-            Provenance::CandidateRejected => {
-                metrics.reuse.failed.inc();
-            }
-            Provenance::FallbackRecompute => {
-                metrics.reuse.recompute.inc();
-            }
-        }
-        metrics
-            .reuse
-            .invalid_blocks
-            .inc_by(u64::from(invalid_blocks));
-        if let Some(reason) = reason {
-            metrics.reuse.reasons.inc(reason);
-        }
+        let reported = Reported {
+            request_id: &request_id,
+            provenance,
+            reason,
+            tokens_loaded,
+            invalid_blocks,
+            released,
+        };
+        records::reuse(core, call, reported);
         Ok(Response::new(v1::ReportReuseResponse { released }))
     }
 }

@@ -1,6 +1,6 @@
 //! One donor look-up: convert, look up, record, convert back.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use kvatlas_proto::v1;
 use tonic::Status;
@@ -10,6 +10,7 @@ use super::{
     clock::Deadline,
     convert::{self, donors::Lookup, namespace::LookupNamespace},
     near,
+    records::{self, Asked, Call, offered_tokens},
 };
 use crate::donors::{
     answer::Answer,
@@ -24,14 +25,16 @@ const INLINE_TOKENS_MAX: usize = 32_768;
 pub(super) async fn find(
     core: &Arc<Core>,
     request: v1::FindDonorRequest,
-    deadline: Deadline,
+    call: Call,
 ) -> Result<v1::FindDonorResponse, Status> {
+    let deadline = call.deadline;
     let started_ns = core.clock.now_ns();
     core.metrics.lookups.requests.inc();
     let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
         core.metrics.lookups.errors.inc();
     })?;
     let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
+    let asked = Asked::of(core, &lookup);
     let is_long = lookup.tokens.len() > INLINE_TOKENS_MAX || lookup.segment_donors_max > 0;
     let answer = if is_long {
         Box::pin(find_aside(core, lookup, deadline)).await
@@ -44,6 +47,7 @@ pub(super) async fn find(
         }
     };
     record(core, &answer);
+    records::lookup(core, call, asked, &answer);
     Ok(convert::answers::answer(
         &answer,
         core.clock.now_ms(),
@@ -126,22 +130,22 @@ pub(super) fn query(lookup: &Lookup) -> FindQuery<'_> {
 }
 
 fn record(core: &Core, answer: &Answer) {
+    if core.recorder.is_none() {
+        return;
+    }
     let lookups = &core.metrics.lookups;
-    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
     let timings = answer.timings;
-    lookups.seconds.observe(seconds(timings.total_ns));
+    lookups.seconds.observe_ns(timings.total_ns);
     if timings.seeds_ns > 0 {
-        lookups.seeds_seconds.observe(seconds(timings.seeds_ns));
-        lookups.align_seconds.observe(seconds(timings.align_ns));
-        lookups.gate_seconds.observe(seconds(timings.gate_ns));
+        lookups.seeds_seconds.observe_ns(timings.seeds_ns);
+        lookups.align_seconds.observe_ns(timings.align_ns);
+        lookups.gate_seconds.observe_ns(timings.gate_ns);
     }
     if timings.neighbours_ns > 0 {
-        lookups
-            .neighbours_seconds
-            .observe(seconds(timings.neighbours_ns));
+        lookups.neighbours_seconds.observe_ns(timings.neighbours_ns);
     }
     if timings.facts_ns > 0 {
-        lookups.facts_seconds.observe(seconds(timings.facts_ns));
+        lookups.facts_seconds.observe_ns(timings.facts_ns);
     }
     lookups.sketch_searches.inc(answer.sketch_search);
     lookups.text_searches.inc(answer.text_search);
@@ -169,10 +173,8 @@ fn record(core: &Core, answer: &Answer) {
         core.metrics.reuse.requests.inc();
     }
     let worth = &found.worth;
-    let offered = worth
-        .prefix
-        .map_or(worth.verified_tokens, |prefix| prefix.tokens);
-    lookups.external_tokens_reported.observe(f64::from(offered));
+    let offered = f64::from(offered_tokens(worth));
+    lookups.external_tokens_reported.observe(offered);
     lookups.similarity.observe(f64::from(worth.similarity));
     lookups.reuse_ratio.observe(f64::from(worth.reuse_ratio));
 }

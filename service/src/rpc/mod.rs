@@ -17,10 +17,13 @@ pub mod near;
 pub mod online;
 mod publish;
 pub mod queries;
+pub mod records;
 pub mod routing;
 pub mod status;
 pub mod summaries;
+pub mod traced;
 pub mod upload;
+mod window;
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,7 +52,7 @@ use crate::{
     },
     store::Store,
     supervise::{Supervisor, Workers},
-    telemetry::{http::Stage, metrics::Metrics},
+    telemetry::{http::Stage, metrics::Metrics, recorder::Recorder, traces::Traces},
 };
 
 /// What the handlers work with.
@@ -85,6 +88,10 @@ pub struct Core {
     pub donor_events: Arc<Intake>,
     pub supervisor: Supervisor,
     pub metrics: Metrics,
+    /// None where calls are neither counted nor recorded.
+    pub recorder: Option<Arc<Recorder>>,
+    /// None where nothing is traced.
+    pub traces: Option<Arc<Traces>>,
     pub admission: Admission,
     pub clock: Clock,
     /// Where the server is in its life.

@@ -4,13 +4,15 @@ use std::{pin::Pin, sync::Arc};
 
 use kvatlas_proto::v1::{self, routing_server::Routing};
 use tokio_stream::{Stream, StreamExt};
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
     clock::Deadline,
     convert::{self, check_length, invalid},
-    encoders, online, queries, status, summaries, upload,
+    encoders, online, queries,
+    records::{self, Call},
+    status, summaries, upload,
 };
 use crate::routing::{
     manifest::{Manifest, ManifestError, get_manifest},
@@ -28,17 +30,17 @@ impl Routing for RoutingService {
         &self,
         request: Request<v1::GetManifestRequest>,
     ) -> Result<Response<v1::GetManifestResponse>, Status> {
-        let deadline = self.0.deadline(request.metadata());
+        let call = Call::unary(&self.0, &request);
         let request = request.into_inner();
-        match given(&self.0, &request, &deadline) {
-            Given::Answer(answer) => answer.map(Response::new),
-            Given::LoadFirst(prior) => answer_after_load(&self.0, request, prior, deadline)
-                .await
-                .map(Response::new),
-            Given::Score => answer_scored(&self.0, request, deadline)
-                .await
-                .map(Response::new),
-        }
+        let answer = match given(&self.0, &request, &call.deadline) {
+            Given::Answer(answer) => {
+                records::manifest(&self.0, call, &request.prefix_hash, &answer);
+                answer
+            }
+            Given::LoadFirst(prior) => answer_after_load(&self.0, request, prior, call).await,
+            Given::Score => answer_scored(&self.0, request, call).await,
+        };
+        answer.map(Response::new)
     }
 
     type GetManifestsStream =
@@ -49,8 +51,10 @@ impl Routing for RoutingService {
         request: Request<Streaming<v1::GetManifestsRequest>>,
     ) -> Result<Response<Self::GetManifestsStream>, Status> {
         let core = Arc::clone(&self.0);
+        let seat = records::seat(&core, &request);
         let answers = self.0.incoming(request.into_inner()).then(move |message| {
             let core = Arc::clone(&core);
+            let call = Call::message(&core, seat.as_deref());
             async move {
                 let v1::GetManifestsRequest {
                     correlation_id,
@@ -58,14 +62,16 @@ impl Routing for RoutingService {
                 } = message?;
                 let given = match core.admission.enter() {
                     Ok(_permit) => {
-                        let deadline = core.message_deadline();
                         let request = request.unwrap_or_default();
-                        match given(&core, &request, &deadline) {
-                            Given::Answer(answer) => answer,
-                            Given::LoadFirst(prior) => {
-                                answer_after_load(&core, request, prior, deadline).await
+                        match given(&core, &request, &call.deadline) {
+                            Given::Answer(answer) => {
+                                records::manifest(&core, call, &request.prefix_hash, &answer);
+                                answer
                             }
-                            Given::Score => answer_scored(&core, request, deadline).await,
+                            Given::LoadFirst(prior) => {
+                                answer_after_load(&core, request, prior, call).await
+                            }
+                            Given::Score => answer_scored(&core, request, call).await,
                         }
                     }
                     Err(status) => Err(status),
@@ -241,17 +247,20 @@ fn answer_after_load(
     core: &Arc<Core>,
     request: v1::GetManifestRequest,
     prior: Arc<Prior>,
-    deadline: Deadline,
+    call: Call,
 ) -> Pin<Box<dyn Future<Output = Result<v1::GetManifestResponse, Status>> + Send>> {
     let core = Arc::clone(core);
     Box::pin(async move {
-        load_per_head(&core, prior, deadline).await?;
-        match given(&core, &request, &deadline) {
-            Given::Answer(answer) => answer,
-            Given::LoadFirst(_) | Given::Score => {
+        let loaded = load_per_head(&core, prior, call.deadline).await;
+        let answer = match loaded.map(|()| given(&core, &request, &call.deadline)) {
+            Ok(Given::Answer(answer)) => answer,
+            Ok(Given::LoadFirst(_) | Given::Score) => {
                 Err(Status::unavailable("the prior was replaced meanwhile"))
             }
-        }
+            Err(status) => Err(status),
+        };
+        records::manifest(&core, call, &request.prefix_hash, &answer);
+        answer
     })
 }
 
@@ -261,15 +270,15 @@ enum Given {
     Score,
 }
 
-// Converts, answers, records, converts back.
+// Converts, answers, converts back.
 fn given(core: &Core, request: &v1::GetManifestRequest, deadline: &Deadline) -> Given {
     if convert::online::is_online(request) {
         return Given::Score;
     }
     match manifest(core, request, deadline) {
-        Ok(manifest) => Given::Answer(recorded(core, Ok(manifest))),
+        Ok(manifest) => Given::Answer(Ok(manifest)),
         Err(Refusal::LoadFirst(prior)) => Given::LoadFirst(prior),
-        Err(Refusal::Status(status)) => Given::Answer(recorded(core, Err(status))),
+        Err(Refusal::Status(status)) => Given::Answer(Err(status)),
     }
 }
 
@@ -277,27 +286,14 @@ fn given(core: &Core, request: &v1::GetManifestRequest, deadline: &Deadline) -> 
 fn answer_scored(
     core: &Arc<Core>,
     request: v1::GetManifestRequest,
-    deadline: Deadline,
+    call: Call,
 ) -> Pin<Box<dyn Future<Output = Result<v1::GetManifestResponse, Status>> + Send>> {
     let core = Arc::clone(core);
     Box::pin(async move {
-        let answer = online::manifest(&core, &request, deadline).await;
-        recorded(&core, answer)
+        let answer = online::manifest(&core, &request, call.deadline).await;
+        records::manifest(&core, call, &request.prefix_hash, &answer);
+        answer
     })
-}
-
-fn recorded(
-    core: &Core,
-    answer: Result<v1::GetManifestResponse, Status>,
-) -> Result<v1::GetManifestResponse, Status> {
-    let metrics = &core.metrics;
-    let counter = match &answer {
-        Ok(_) => &metrics.manifests,
-        Err(status) if status.code() == Code::NotFound => &metrics.manifest_misses,
-        Err(_) => &metrics.manifest_errors,
-    };
-    counter.inc();
-    answer
 }
 
 enum Refusal {

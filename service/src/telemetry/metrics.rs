@@ -1,24 +1,29 @@
 //! Counters and histograms, with every handle bound once at the start.
 
-use std::{sync::Arc, time::Duration};
+mod donor_events;
+pub mod latency;
+pub mod manifests;
+pub mod namespaces;
+mod own;
+
+use std::sync::Arc;
 
 use prometheus_client::{
     encoding::text::encode,
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::{ConstGauge, Gauge},
+        gauge::ConstGauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Registry, Unit},
 };
 
-use crate::donors::vocabulary::{
-    DonorEventOutcome, FallbackReason, Forgotten, Unfindable, VectorSearch,
-};
+pub use self::{donor_events::DonorEvents, latency::Latency, own::Reading};
+use self::{manifests::Manifests, namespaces::NamespaceSeries};
+use super::{recorder::RecorderCounters, traces::TraceCounters};
+use crate::donors::vocabulary::{FallbackReason, VectorSearch};
 
-/// Geometric: 10 us to about 10 s.
-const LATENCY_BUCKETS: (f64, f64, u16) = (1e-5, 2.0, 21);
 /// Geometric: 16 tokens to about half a million.
 const TOKEN_BUCKETS: (f64, f64, u16) = (16.0, 2.0, 16);
 const BATCH_BUCKETS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
@@ -79,9 +84,10 @@ pub struct Metrics {
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
     pub donors_unstored: Unstored,
-    pub manifests: Counter,
-    pub manifest_misses: Counter,
-    pub manifest_errors: Counter,
+    pub manifests: Manifests,
+    pub namespaces: Arc<NamespaceSeries>,
+    pub recorder: RecorderCounters,
+    pub traces: TraceCounters,
     pub priors_put: Counter,
     pub calls_refused: Counter,
 }
@@ -123,12 +129,12 @@ pub struct Lookups {
     /// Look-ups that were handed to a worker thread since their prompt is long.
     pub deferred: Counter,
     pub cross_namespace_rejected: Counter,
-    pub seconds: Histogram,
-    pub seeds_seconds: Histogram,
-    pub align_seconds: Histogram,
-    pub gate_seconds: Histogram,
-    pub neighbours_seconds: Histogram,
-    pub facts_seconds: Histogram,
+    pub seconds: Latency,
+    pub seeds_seconds: Latency,
+    pub align_seconds: Latency,
+    pub gate_seconds: Latency,
+    pub neighbours_seconds: Latency,
+    pub facts_seconds: Latency,
     /// What became of the searches by token sketch, and by text.
     pub sketch_searches: BySearch,
     pub text_searches: BySearch,
@@ -145,9 +151,9 @@ pub struct Scoring {
     /// Scored with others that read the same table, this one included.
     pub batch: Histogram,
     /// From the call's start to its answer, the time in the queue included.
-    pub seconds: Histogram,
+    pub seconds: Latency,
     /// The pass over the tables.
-    pub work_seconds: Histogram,
+    pub work_seconds: Latency,
     /// Tasks for which a screen left only some blocks to be scored.
     pub screened: Counter,
     pub refused: Counter,
@@ -160,27 +166,9 @@ pub struct Scoring {
 pub struct WorkerLookups {
     pub requests: Counter,
     pub picks: Counter,
-    pub seconds: Histogram,
+    pub seconds: Latency,
     /// Tokens that the worker which holds most has on its device.
     pub held_tokens: Histogram,
-}
-
-/// What other providers announce of their donors.
-#[derive(Debug, Clone)]
-pub struct DonorEvents {
-    outcomes: [Counter; DonorEventOutcome::ALL.len()],
-    unfindable: [Counter; Unfindable::ALL.len()],
-    forgotten: [Counter; Forgotten::ALL.len()],
-    /// Events from NATS that were dropped since too many waited.
-    pub overrun: Counter,
-    /// Neighbours of misses that were announced.
-    pub listed: Counter,
-    pub donors: Gauge,
-    pub streams: Gauge,
-    pub bytes: Gauge,
-    /// Subscriptions, and how many of them are connected.
-    pub sources: Gauge,
-    pub sources_connected: Gauge,
 }
 
 /// What engines made of the answers.
@@ -202,12 +190,7 @@ impl Metrics {
     pub fn new(epoch: u64) -> Metrics {
         let mut registry = Registry::default();
         let r = &mut registry;
-        let version = ("version".into(), env!("CARGO_PKG_VERSION").into());
-        r.sub_registry_with_label(version).register(
-            "kvatlas_build",
-            "Version of the running service",
-            ConstGauge::new(1_i64),
-        );
+        own::build(r);
         let epoch = ConstGauge::new(i64::try_from(epoch).unwrap_or(i64::MAX));
         r.register("kvatlas_epoch", "Restart counter of the service", epoch);
         Metrics {
@@ -223,9 +206,10 @@ impl Metrics {
             ),
             donor_evictions: counter(r, "semantic_donor_evictions", "Donors that made room"),
             donors_unstored: Unstored::new(r),
-            manifests: counter(r, "kvatlas_manifests", "Manifests given"),
-            manifest_misses: counter(r, "kvatlas_manifest_misses", "Prefixes without a prior"),
-            manifest_errors: counter(r, "kvatlas_manifest_errors", "Manifest calls refused"),
+            manifests: Manifests::new(r),
+            namespaces: own::namespaces(r),
+            recorder: own::recorder(r),
+            traces: own::traces(r),
             priors_put: counter(r, "kvatlas_priors_put", "Priors imported"),
             calls_refused: counter(
                 r,
@@ -236,9 +220,9 @@ impl Metrics {
         }
     }
 
-    /// The text exposition, followed by gauges that are read when asked for.
+    /// The text exposition, followed by what is read when asked for.
     #[must_use]
-    pub fn render(&self, gauges: &[(&str, &str, u64)]) -> String {
+    pub fn render(&self, gauges: &[(&str, &str, u64)], readings: &[Reading]) -> String {
         let mut text = String::new();
         if encode(&mut text, &self.registry).is_err() {
             // Writing to a String cannot fail; an empty page shows it if it ever does.
@@ -252,6 +236,9 @@ impl Metrics {
             text.push_str(&format!(
                 "# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value}\n"
             ));
+        }
+        for reading in readings {
+            reading.render(&mut text);
         }
         text.push_str(end);
         text
@@ -279,8 +266,7 @@ impl WorkerLookups {
     /// One answer.
     pub fn found(&self, took_ns: u64, held_tokens: u32, is_picked: bool) {
         self.requests.inc();
-        self.seconds
-            .observe(Duration::from_nanos(took_ns).as_secs_f64());
+        self.seconds.observe_ns(took_ns);
         self.held_tokens.observe(f64::from(held_tokens));
         if is_picked {
             self.picks.inc();
@@ -290,7 +276,7 @@ impl WorkerLookups {
 
 impl Lookups {
     fn new(r: &mut Registry) -> Lookups {
-        let stages = Family::<Labels, Histogram>::new_with_constructor(latency_histogram);
+        let stages = Family::<Labels, Latency>::default();
         r.register_with_unit(
             "semantic_lookup_stage",
             "Time spent in each stage of a donor look-up",
@@ -394,85 +380,10 @@ impl Scoring {
     }
 
     pub fn observe(&self, took_ns: u64, work_ns: u64, batch: usize) {
-        let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
-        self.seconds.observe(seconds(took_ns));
-        self.work_seconds.observe(seconds(work_ns));
+        self.seconds.observe_ns(took_ns);
+        self.work_seconds.observe_ns(work_ns);
         #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
         self.batch.observe(batch as f64);
-    }
-}
-
-impl DonorEvents {
-    fn new(r: &mut Registry) -> DonorEvents {
-        let mut family = |name, help| {
-            let family = Family::<Labels, Counter>::default();
-            r.register(name, help, family.clone());
-            family
-        };
-        let outcomes = family(
-            "kvatlas_donor_events",
-            "Events about donors of other providers, by what became of them",
-        );
-        let unfindable = family(
-            "kvatlas_announced_donors_unfindable",
-            "Announced donors that no look-up can find, by why",
-        );
-        let forgotten = family(
-            "kvatlas_announced_donors_forgotten",
-            "Announced donors that went, by why",
-        );
-        DonorEvents {
-            outcomes: DonorEventOutcome::ALL.map(|it| bound(&outcomes, "outcome", it.as_str())),
-            unfindable: Unfindable::ALL.map(|it| bound(&unfindable, "reason", it.as_str())),
-            forgotten: Forgotten::ALL.map(|it| bound(&forgotten, "reason", it.as_str())),
-            overrun: counter(
-                r,
-                "kvatlas_donor_events_overrun",
-                "Events about donors from NATS that were dropped since too many waited",
-            ),
-            listed: counter(
-                r,
-                "kvatlas_announced_donors_listed",
-                "Announced donors that answers listed as neighbours",
-            ),
-            donors: gauge(
-                r,
-                "kvatlas_announced_donors",
-                "Announced donors that can be found",
-            ),
-            streams: gauge(
-                r,
-                "kvatlas_donor_event_streams",
-                "Emitters of events about donors that are known",
-            ),
-            bytes: gauge(
-                r,
-                "kvatlas_announced_donor_bytes",
-                "Memory that announced donors take, about",
-            ),
-            sources: gauge(
-                r,
-                "kvatlas_donor_event_sources",
-                "NATS servers that events about donors are to come from",
-            ),
-            sources_connected: gauge(
-                r,
-                "kvatlas_donor_event_sources_connected",
-                "NATS servers that events about donors can come from now",
-            ),
-        }
-    }
-
-    pub fn count(&self, outcome: DonorEventOutcome) {
-        count(&self.outcomes, &DonorEventOutcome::ALL, &outcome, 1);
-    }
-
-    pub fn count_unfindable(&self, why: Unfindable) {
-        count(&self.unfindable, &Unfindable::ALL, &why, 1);
-    }
-
-    pub fn count_forgotten(&self, why: Forgotten, donors: usize) {
-        count(&self.forgotten, &Forgotten::ALL, &why, donors as u64);
     }
 }
 
@@ -518,13 +429,8 @@ impl Reuse {
     }
 }
 
-fn latency_histogram() -> Histogram {
-    let (start, factor, length) = LATENCY_BUCKETS;
-    Histogram::new(exponential_buckets(start, factor, length))
-}
-
-fn latency(registry: &mut Registry, name: &str, help: &str) -> Histogram {
-    let histogram = latency_histogram();
+fn latency(registry: &mut Registry, name: &str, help: &str) -> Latency {
+    let histogram = Latency::default();
     registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
     histogram
 }
@@ -533,25 +439,6 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     let counter = Counter::default();
     registry.register(name, help, counter.clone());
     counter
-}
-
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
-    let gauge = Gauge::default();
-    registry.register(name, help, gauge.clone());
-    gauge
-}
-
-fn bound(family: &Family<Labels, Counter>, label: &'static str, value: &'static str) -> Counter {
-    family.get_or_create(&[(label, value)]).clone()
-}
-
-// In the order of `all`, one counter for each.
-fn count<T: PartialEq>(counters: &[Counter], all: &[T], value: &T, by: u64) {
-    for (counter, each) in counters.iter().zip(all) {
-        if each == value {
-            counter.inc_by(by);
-        }
-    }
 }
 
 fn by_reason(registry: &mut Registry, name: &str, help: &str) -> ByReason {
