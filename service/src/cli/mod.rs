@@ -164,6 +164,9 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Lease(command) => call(&connection, async |client| command.run(client).await),
         Command::Mode(args) => call(&connection, async |client| args.run(client).await),
         Command::Status => call(&connection, admin::status),
+        Command::Report(args) if args.is_live() => {
+            call(&connection, async |client| args.ask(client).await)
+        }
         Command::Report(args) => show(&connection, &args.run()?),
     }
 }

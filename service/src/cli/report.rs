@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kvatlas_client::Client;
 
 use super::{
     error::CliError,
     output::{Report, terminal_columns},
 };
 use crate::report::{
-    html, read,
+    html,
+    picture::Picture,
+    read,
     summary::{Assumptions, Summary, summarize},
     text,
 };
@@ -22,14 +25,18 @@ const COLUMNS: usize = 80;
 Examples:
   kvatlas report /var/lib/kvatlas/audit
   kvatlas report audit/ --prefill-tokens-per-second 12000 --cost-per-gpu-hour 2.5 --html report.html
+  kvatlas report --live
   kvatlas --output json report audit-1772431200000.jsonl | jq .verdict
 
 A folder stands for its audit-*.jsonl and audit-*.jsonl.gz files. Lines that are damaged are left
 out, counted and told.")]
 pub(super) struct ReportArgs {
     /// Audit files, and folders of them
-    #[arg(value_name = "FILE|DIR", required = true)]
+    #[arg(value_name = "FILE|DIR", required_unless_present = "live")]
     paths: Vec<PathBuf>,
+    /// Of the server's newest records instead
+    #[arg(long, conflicts_with = "paths")]
+    live: bool,
     /// Also write the report as one HTML page that needs nothing else
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -50,6 +57,21 @@ pub(super) struct ReportArgs {
 }
 
 impl ReportArgs {
+    /// Whether the server is asked.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Of the server's newest records.
+    pub(super) async fn ask(self, client: &Client) -> Result<Report, CliError> {
+        let mut picture = Picture::default();
+        for line in client.read_window(None, 0).await? {
+            picture.add(&line);
+        }
+        self.told(&picture, "the server's newest records".into())
+    }
+
+    /// Of files.
     pub(super) fn run(self) -> Result<Report, CliError> {
         let picture = read::read(&self.paths).map_err(|error| match error {
             read::ReadError::Unreadable { path, error } => CliError::File {
@@ -61,13 +83,17 @@ impl ReportArgs {
             }
         })?;
         let source = source(&self.paths);
+        self.told(&picture, source)
+    }
+
+    fn told(self, picture: &Picture, source: String) -> Result<Report, CliError> {
         let assumptions = Assumptions {
             prefill_tokens_per_second: self.prefill_tokens_per_second,
             cost_per_gpu_hour: self.cost_per_gpu_hour,
             currency: self.currency,
         };
         told(
-            &summarize(&picture, source, assumptions),
+            &summarize(picture, source, assumptions),
             self.html.as_deref(),
         )
     }

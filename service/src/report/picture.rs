@@ -152,7 +152,8 @@ impl Picture {
         self.lines.damaged += 1;
     }
 
-    fn add_record(&mut self, line: &Line) {
+    /// Adds one record.
+    pub fn add_record(&mut self, line: &Line) {
         let at_ms = line.at_ms;
         self.lines.saw(at_ms);
         match &line.record {

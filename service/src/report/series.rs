@@ -6,8 +6,26 @@ use super::tally::Merge;
 
 /// Slots that are kept at most.
 const SLOTS_MAX: usize = 2_048;
-/// A slot's width at first.
-const WIDTH_MS_MIN: u64 = 1_000;
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+/// How wide slots can be: widths that people count in, each a multiple of the one before.
+const WIDTHS_MS: [u64; 14] = [
+    1_000,
+    5_000,
+    15_000,
+    MINUTE_MS,
+    5 * MINUTE_MS,
+    15 * MINUTE_MS,
+    30 * MINUTE_MS,
+    HOUR_MS,
+    3 * HOUR_MS,
+    6 * HOUR_MS,
+    DAY_MS,
+    7 * DAY_MS,
+    28 * DAY_MS,
+    364 * DAY_MS,
+];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slot {
@@ -31,7 +49,7 @@ impl Merge for Slot {
     }
 }
 
-/// What happened in each slot of time. Widths are powers of two of the first.
+/// What happened in each slot of time.
 #[derive(Debug, Clone)]
 pub struct Series {
     width_ms: u64,
@@ -41,7 +59,7 @@ pub struct Series {
 impl Default for Series {
     fn default() -> Self {
         Self {
-            width_ms: WIDTH_MS_MIN,
+            width_ms: WIDTHS_MS[0],
             slots: BTreeMap::new(),
         }
     }
@@ -50,7 +68,7 @@ impl Default for Series {
 impl Series {
     pub fn at(&mut self, at_ms: u64) -> &mut Slot {
         if self.slots.len() >= SLOTS_MAX && !self.slots.contains_key(&(at_ms / self.width_ms)) {
-            self.widen(self.width_ms * 2);
+            self.widen(wider(self.width_ms));
         }
         self.slots.entry(at_ms / self.width_ms).or_default()
     }
@@ -67,7 +85,7 @@ impl Series {
         let (first_ms, last_ms) = (first * self.width_ms, last * self.width_ms);
         let mut width_ms = self.width_ms;
         while last_ms / width_ms - first_ms / width_ms >= most.max(1) {
-            width_ms *= 2;
+            width_ms = wider(width_ms);
         }
         let from = first_ms / width_ms;
         let count = last_ms / width_ms - from + 1;
@@ -84,19 +102,25 @@ impl Series {
         (from * width_ms, width_ms, spread)
     }
 
-    // Until what is there fits; clocks that jump by years cost a few doublings more.
+    // Until what is there fits.
     fn widen(&mut self, width_ms: u64) {
         let by = width_ms / self.width_ms;
-        let mut wider = BTreeMap::<u64, Slot>::new();
+        let mut merged = BTreeMap::<u64, Slot>::new();
         for (place, slot) in &self.slots {
-            wider.entry(place / by).or_default().merge(slot);
+            merged.entry(place / by).or_default().merge(slot);
         }
-        self.slots = wider;
+        self.slots = merged;
         self.width_ms = width_ms;
         if self.slots.len() >= SLOTS_MAX {
-            self.widen(width_ms * 2);
+            self.widen(wider(width_ms));
         }
     }
+}
+
+// The next width; beyond the widest, twice as wide.
+fn wider(width_ms: u64) -> u64 {
+    let next = WIDTHS_MS.into_iter().find(|width| *width > width_ms);
+    next.unwrap_or_else(|| width_ms.saturating_mul(2))
 }
 
 impl Merge for Series {

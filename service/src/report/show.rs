@@ -23,6 +23,15 @@ pub fn short(number: u64) -> String {
     scaled(real(number), 1_000.0, &["", " k", " M", " G", " T"])
 }
 
+/// As it was given, or with three digits and a unit.
+#[must_use]
+pub fn number(number: f64) -> String {
+    if number < 10_000.0 {
+        return number.to_string();
+    }
+    scaled(number, 1_000.0, &["", " k", " M", " G", " T"])
+}
+
 /// A part of a whole: 12.3 %; a dash of nothing.
 #[must_use]
 pub fn share(some: u64, all: u64) -> String {

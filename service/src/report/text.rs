@@ -58,16 +58,21 @@ struct Page {
 impl Page {
     // Wrapped at words; a word that is longer than the line is cut.
     fn line(&mut self, line: &str) {
+        let indent = line.len() - line.trim_start().len();
         let mut column = 0;
-        for word in line.split(' ') {
+        for word in line.trim_start().split(' ') {
             let word: String = word.chars().take(self.columns).collect();
             let letters = word.chars().count();
-            if column > 0 && column + 1 + letters > self.columns {
+            if column > indent && column + 1 + letters > self.columns {
                 self.text.push('\n');
                 column = 0;
-            } else if column > 0 {
+            } else if column > indent {
                 self.text.push(' ');
                 column += 1;
+            }
+            if column == 0 {
+                self.text.extend(std::iter::repeat_n(' ', indent));
+                column = indent;
             }
             self.text += &word;
             column += letters;
@@ -82,9 +87,9 @@ impl Page {
 
     // Name, bar and number; the bar gets what is left.
     fn row(&mut self, name: &str, (some, most): (u64, u64), number: &str) {
-        const NAME: usize = 20;
+        const NAME: usize = 25;
         const NUMBER: usize = 22;
-        let name: String = name.chars().take(NAME).collect();
+        let name: String = name.chars().take(NAME - 1).collect();
         let number_letters = number.chars().count().max(NUMBER.min(self.columns / 3));
         let room = self.columns.saturating_sub(NAME + 2 + number_letters + 1);
         let bar = bar(some, most, room);

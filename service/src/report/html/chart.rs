@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use super::escape;
 
 /// One piece of a stacked bar: the class that colours it, what it is called, how much it is.
-pub(super) type Piece<'a> = (&'a str, &'a str, u64);
+pub(crate) type Piece<'a> = (&'a str, &'a str, u64);
 
 /// Pieces beside one another over the whole width, in shares of `whole`.
-pub(super) fn stacked(pieces: &[Piece<'_>], whole: u64, label: &str) -> String {
+pub(crate) fn stacked(pieces: &[Piece<'_>], whole: u64, label: &str) -> String {
     let mut svg = open("bar", 100, 10, label);
     let mut left = 0.0;
     for (class, title, count) in pieces.iter().filter(|(_, _, count)| *count > 0) {
@@ -21,7 +21,7 @@ pub(super) fn stacked(pieces: &[Piece<'_>], whole: u64, label: &str) -> String {
 }
 
 /// Upright bars, each a stack from the bottom up, and at most one mark between 0 and 1.
-pub(super) fn columns(columns: &[Vec<Piece<'_>>], mark: Option<f64>, label: &str) -> String {
+pub(crate) fn columns(columns: &[Vec<Piece<'_>>], mark: Option<f64>, label: &str) -> String {
     let total = |column: &Vec<Piece<'_>>| column.iter().map(|(_, _, n)| n).sum::<u64>();
     let tallest = columns.iter().map(total).max().unwrap_or(0);
     let wide = columns.len().max(1);
@@ -48,7 +48,7 @@ pub(super) fn columns(columns: &[Vec<Piece<'_>>], mark: Option<f64>, label: &str
 const DECADES: f64 = 7.0;
 
 /// A range of times on a logarithmic axis: thick to the second, thin to the third.
-pub(super) fn range(from_us: u64, to_us: u64, end_us: u64, label: &str) -> String {
+pub(crate) fn range(from_us: u64, to_us: u64, end_us: u64, label: &str) -> String {
     let at = |us: u64| real(us.max(1)).log10() / DECADES * 100.0;
     let (from, to, end) = (at(from_us), at(to_us), at(end_us));
     let mut svg = open("bar", 100, 10, label);
@@ -58,7 +58,7 @@ pub(super) fn range(from_us: u64, to_us: u64, end_us: u64, label: &str) -> Strin
     svg + "</svg>"
 }
 
-pub(super) fn axis(labels: &[&str]) -> String {
+pub(crate) fn axis(labels: &[&str]) -> String {
     let mut text = String::from("<div class=\"axis\">");
     for label in labels {
         text += &format!("<span>{}</span>", escape(label));
@@ -66,7 +66,7 @@ pub(super) fn axis(labels: &[&str]) -> String {
     text + "</div>"
 }
 
-pub(super) fn legend(entries: &[(&str, &str)]) -> String {
+pub(crate) fn legend(entries: &[(&str, &str)]) -> String {
     let mut text = String::from("<p class=\"legend\">");
     for (class, title) in entries {
         text += &format!(

@@ -1,9 +1,8 @@
 //! What engines reported, how far their events can be believed, how long things took, manifests.
 
 use super::{
-    bar_row,
     chart::{self, Piece},
-    escape, spaced,
+    escape, line_row, spaced,
 };
 use crate::{
     report::{
@@ -30,7 +29,7 @@ pub(super) fn engines(summary: &Summary) -> String {
                 tokens => format!("{} tokens", show::short(tokens)),
             };
             let name = spaced(row.provenance);
-            text += &bar_row(&name, &bar, &show::short(row.reports), &more);
+            text += &line_row(&name, &bar, &show::short(row.reports), &more);
         }
     }
     let mut facts = Vec::new();
@@ -126,9 +125,9 @@ pub(super) fn latency(summary: &Summary) -> String {
         let [p50, p99, max] = [us.p50, us.p99, us.max].map(show::microseconds);
         let label = format!("{}: median {p50}, p99 {p99}, at most {max}", row.what);
         let bar = chart::range(us.p50, us.p99, us.max, &label);
-        text += &bar_row(row.what, &bar, &p50, &format!("p99 {p99}"));
+        text += &line_row(row.what, &bar, &p50, &format!("p99 {p99}"));
     }
-    text += "<div class=\"row scale\"><span class=\"name\"></span>";
+    text += "<div class=\"row line\"><span class=\"name\"></span>";
     text += &chart::axis(&["1 µs", "1 ms", "10 s"]);
     text += "<span class=\"num\"></span></div>";
     text += "<details><summary>Quantiles</summary><div class=\"scroll\"><table><thead><tr>\
@@ -172,7 +171,7 @@ pub(super) fn manifests(summary: &Summary) -> String {
             let pieces = [("c-verified_prefix", it.name, it.count)];
             let bar = chart::stacked(&pieces, manifests.calls, it.name);
             let share = show::share(it.count, manifests.calls);
-            text += &bar_row(&spaced(it.name), &bar, &share, &show::short(it.count));
+            text += &line_row(&spaced(it.name), &bar, &share, &show::short(it.count));
         }
     }
     if manifests.blocks_of > 0 {

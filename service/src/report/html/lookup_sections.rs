@@ -3,7 +3,7 @@
 use super::{
     bar_row,
     chart::{self, Piece},
-    escape, spaced,
+    escape, line_row, spaced,
 };
 use crate::report::{
     show,
@@ -82,8 +82,9 @@ fn reckoning(summary: &Summary) -> String {
                 format!(", at {} a GPU hour", show::money(price, &assumed.currency))
             });
             format!(
-                "Reckoned with a prefill of {rate} tokens a second{price}: what engines would save \
-                 if they loaded everything that was found, less what loading takes."
+                "Reckoned with a prefill of {} tokens a second{price}: what engines would save \
+                 if they loaded everything that was found, not counting what loading takes.",
+                show::number(rate)
             )
         }
     };
@@ -151,7 +152,7 @@ pub(super) fn classes(summary: &Summary) -> String {
         let share = show::share(row.lookups, summary.lookups);
         let pieces = [(class.as_str(), row.title, row.lookups)];
         let bar = chart::stacked(&pieces, most, row.title);
-        text += &bar_row(row.title, &bar, &share, &show::short(row.lookups));
+        text += &line_row(row.title, &bar, &share, &show::short(row.lookups));
     }
     if !summary.reasons.is_empty() {
         text += "<details><summary>By reason</summary>";
@@ -160,7 +161,7 @@ pub(super) fn classes(summary: &Summary) -> String {
             let most = summary.reasons.iter().map(|it| it.count).max();
             let bar = chart::stacked(&pieces, most.unwrap_or(0), reason.name);
             let count = show::grouped(reason.count);
-            text += &bar_row(&spaced(reason.name), &bar, &count, "");
+            text += &line_row(&spaced(reason.name), &bar, &count, "");
         }
         text += "</details>\n";
     }

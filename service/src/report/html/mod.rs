@@ -1,6 +1,6 @@
 //! The report as one HTML page: no script, nothing fetched, every text escaped.
 
-mod chart;
+pub(crate) mod chart;
 mod engine_sections;
 mod lookup_sections;
 mod verdict_section;
@@ -126,8 +126,13 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-// A name, a bar and what it comes to.
-fn bar_row(name: &str, bar: &str, number: &str, more: &str) -> String {
+/// A name and what it comes to, and a bar below; in one line where there is room.
+pub(crate) fn line_row(name: &str, bar: &str, number: &str, more: &str) -> String {
+    bar_row(name, bar, number, more).replacen("\"row\"", "\"row line\"", 1)
+}
+
+/// A name and what it comes to, and a bar below.
+pub(crate) fn bar_row(name: &str, bar: &str, number: &str, more: &str) -> String {
     format!(
         "<div class=\"row\"><span class=\"name\">{}</span>{bar}<span class=\"num\">{}\
          <small>{}</small></span></div>\n",

@@ -18,7 +18,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
         title(verdict.step),
         escape(&verdict.why)
     );
-    text += "<details><summary>The rule, and how each line of it stands</summary>";
+    text += "<details open><summary>The rule, and how each line of it stands</summary>";
     text += &rules(verdict);
     text += "<p class=\"note\">Anything but discovery needs every line of the base. Exact needs \
              both of its own besides, verified all of its own. Where a share is judged by the end \
