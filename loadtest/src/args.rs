@@ -39,6 +39,8 @@ pub enum Command {
     KillTest(KillTestArgs),
     /// Engines' events: decoder, view, index, feed and FindWorkers, beside others' indexes.
     Events(EventsArgs),
+    /// How long `kvatlas report` reads an audit file, which is made up first.
+    Report(ReportArgs),
     /// One index of events.
     #[command(hide = true)]
     EventsChild(EventsChildArgs),
@@ -54,6 +56,33 @@ pub enum Command {
     /// The server under test.
     #[command(hide = true)]
     ServeChild(Box<ServeArgs>),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Lines of the file.
+    #[arg(long, default_value_t = 1_000_000, value_parser = bounded(1, 100_000_000), value_name = "N")]
+    pub lines: usize,
+
+    /// Hours that they are spread over.
+    #[arg(long, default_value_t = 24, value_parser = bounded(1, 10_000), value_name = "H")]
+    pub hours: usize,
+
+    /// The same seed writes the same file.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// Where the file is written to and left; gzipped where it ends in .gz.
+    #[arg(long, value_name = "PATH")]
+    pub keep: Option<PathBuf>,
+
+    /// How often it is read.
+    #[arg(long, default_value_t = 3, value_parser = bounded(1, 100), value_name = "N")]
+    pub rounds: usize,
+
+    /// One JSON object on standard output instead of a table.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which server, and how the result is told.

@@ -16,6 +16,7 @@ pub mod priors;
 pub mod prompts;
 pub mod quality;
 pub mod random;
+pub mod report;
 pub mod run;
 pub mod score;
 pub mod server;

@@ -10,7 +10,7 @@ use crate::{
     donors::{self, tables::tables},
     echo,
     error::LoadtestError,
-    events, kill_test, manifest, priors, quality, score, telemetry,
+    events, kill_test, manifest, priors, quality, report, score, telemetry,
 };
 
 /// Runs the command; its result goes to standard output.
@@ -66,6 +66,10 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
                 tell(args.json, &report, report.table())
             }
         },
+        Command::Report(args) => {
+            let times = report::measure(&args)?;
+            tell(args.json, &times, times.table())
+        }
         Command::EventsChild(args) => tell(true, &events::ours::measure(&args)?, String::new()),
         Command::EngineChild(args) => events::engine::serve(&args),
         Command::CollectorChild => {

@@ -12,7 +12,10 @@ use parking_lot::Mutex;
 use tokio::{signal::unix::SignalKind, sync::watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use self::opening::{Parts, open_aside};
+use self::{
+    console::CoreSeen,
+    opening::{Parts, open_aside},
+};
 use crate::{
     config::{ListenAddress, ServeArgs, TextArgsError},
     donor_events::nats::BadSource,
@@ -24,11 +27,13 @@ use crate::{
     store::StoreError,
     supervise::Supervisor,
     telemetry::{
+        console::Console,
         http::{Pages, Stage, draining, router},
         logs,
     },
 };
 
+mod console;
 mod donor_events;
 mod events;
 mod near;
@@ -230,9 +235,10 @@ async fn live(
     let sources = args.donor_event_sources()?;
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
-    let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
+    let core_seen = CoreSeen::default();
     let (http, http_bound) = listen_http(args.http_listen).await?;
-    let pages = pages(&core_seen, &stage_seen);
+    let (console, watching) = console::start(&supervisor, &core_seen)?;
+    let pages = pages(&core_seen, &stage_seen, console);
     // Until the very end: probes are told of the drain, and the last counts can be read.
     supervisor.task("http", serve_http(http, pages));
 
@@ -274,6 +280,7 @@ async fn live(
         reporter.clone().clear_service_status(service).await;
     }
     drain(servers, args.drain_ms).await;
+    watching.end();
     *core_seen.lock() = None;
     end(core, threads);
     telemetry::finish(exporting).await;
@@ -387,7 +394,7 @@ async fn serve_http(listener: tokio::net::TcpListener, pages: Pages) {
     }
 }
 
-fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -> Pages {
+fn pages(core: &CoreSeen, stage: &watch::Receiver<Stage>, console: Console) -> Pages {
     let core = Arc::clone(core);
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
@@ -405,6 +412,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
     Pages {
         stage: stage.clone(),
         metrics: Arc::new(metrics),
+        console,
     }
 }
 

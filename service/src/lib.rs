@@ -11,6 +11,7 @@ pub mod donors;
 pub mod events;
 pub mod leases;
 mod listen;
+pub mod report;
 pub mod routing;
 pub mod rpc;
 pub mod store;

@@ -25,6 +25,7 @@ mod progress;
 mod query;
 mod quickstart;
 mod shell;
+mod report;
 mod summary;
 mod worker;
 
@@ -134,6 +135,8 @@ enum Command {
     Completions(shell::CompletionsArgs),
     /// Print the manual page, or write a page of each command
     Man(shell::ManArgs),
+    /// Show what audit files or the server's newest records amount to, and what to do next
+    Report(report::ReportArgs),
 }
 
 /// Runs the command that the arguments name.
@@ -185,6 +188,10 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Import(args) => call(&connection, async |client| args.run(client).await),
         Command::Completions(args) => show(&connection, &args.run()),
         Command::Man(args) => show(&connection, &args.run()?),
+        Command::Report(args) if args.is_live() => {
+            call(&connection, async |client| args.ask(client).await)
+        }
+        Command::Report(args) => show(&connection, &args.run()?),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The HTTP port: /healthz for probes, /metrics for Prometheus.
+//! The HTTP port: /healthz for probes, /metrics for Prometheus, and the console.
 
 use std::sync::Arc;
 
@@ -10,6 +10,8 @@ use axum::{
     routing::get,
 };
 use tokio::sync::watch;
+
+use super::console::{self, Console};
 
 /// Where the server is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,7 @@ pub struct Pages {
     pub stage: watch::Receiver<Stage>,
     /// The text exposition; empty while starting.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    pub console: Console,
 }
 
 impl std::fmt::Debug for Pages {
@@ -42,10 +45,12 @@ impl std::fmt::Debug for Pages {
 }
 
 pub fn router(pages: Pages) -> Router {
+    let console = console::router(pages.console.clone());
     Router::new()
         .route("/healthz", get(healthz))
         .route("/metrics", get(metrics))
         .with_state(pages)
+        .merge(console)
 }
 
 async fn healthz(State(pages): State<Pages>) -> Response {

@@ -1,6 +1,7 @@
 //! What operators see: logs, metrics, records and traces. Never prompt text, a token or a salt.
 
 pub mod audit;
+pub mod console;
 pub mod digests;
 pub mod http;
 mod line;

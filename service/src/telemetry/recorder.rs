@@ -147,6 +147,12 @@ impl Recorder {
         (lines.iter().map(text).collect(), next)
     }
 
+    /// Records of the window themselves; see [`Window::after`].
+    #[must_use]
+    pub fn records_after(&self, from: u64, most: usize) -> (Vec<Line>, u64) {
+        self.window.lock().after(from, most)
+    }
+
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.lock().entries.len()

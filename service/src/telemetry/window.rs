@@ -65,6 +65,13 @@ impl Window {
         }
         (lines, None)
     }
+
+    /// Up to `most` of the records from number `from` on, and the number after the last of them.
+    #[must_use]
+    pub fn after(&self, from: u64, most: usize) -> (Vec<Line>, u64) {
+        let (lines, more) = self.page(from, 0, most);
+        (lines, more.unwrap_or(self.next))
+    }
 }
 
 fn merged<'a>(
