@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kvatlas import calls
+from kvatlas import calls, forks
 from kvatlas.answers import Found, Manifest, Miss, Owner, Workers
 from kvatlas.breaker import Breaker
 from kvatlas.calls import (
@@ -191,7 +191,7 @@ class AsyncClient:
         try:
             upload = self._session.way().connection.upload(calls.PUT_PRIOR.path)
             metadata = self._session.metadata()
-            response = await _wait(upload.future(parts, timeout=timeout_s, metadata=metadata))
+            response = await _answer(upload.future, parts, timeout_s, metadata)
         except Exception as error:
             raise KvatlasError.of(error) from None
         return calls.stored_prior(response)
@@ -239,13 +239,11 @@ class AsyncClient:
 
 
 async def _call(way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata) -> bytes:
-    call = way.connection.unary(ask.method.path)
-    request = ask.request.SerializeToString()
-    answer: bytes = await _wait(call.future(request, timeout=timeout_s, metadata=metadata))
-    return answer
+    start = way.connection.unary(ask.method.path).future
+    return await _answer(start, ask.request.SerializeToString(), timeout_s, metadata)
 
 
-async def _wait(call: Any) -> Any:
+async def _answer(start: Any, request: Any, timeout_s: float, metadata: Metadata) -> bytes:
     """Waits without a thread of its own. A cancelled wait cancels the call."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
@@ -255,14 +253,22 @@ async def _wait(call: Any) -> Any:
             done.set_result(None)
 
     def wake(_: Any) -> None:
+        forks.end_call()
         # The loop may have been closed meanwhile; then nobody waits.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(finish)
 
+    forks.begin_call(timeout_s)
+    try:
+        call = start(request, timeout=timeout_s, metadata=metadata)
+    except BaseException:
+        forks.end_call()
+        raise
     call.add_done_callback(wake)
     try:
         await done
     except asyncio.CancelledError:
         call.cancel()
         raise
-    return call.result()
+    answer: bytes = call.result()
+    return answer

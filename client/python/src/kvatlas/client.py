@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
-
-from kvatlas import calls
+from kvatlas import calls, forks
 from kvatlas.answers import Found, Manifest, Miss, Owner, Workers
 from kvatlas.breaker import Breaker
 from kvatlas.calls import (
@@ -73,10 +71,10 @@ class Client:
     def connect(self, timeout_s: float = 1.0) -> bool:
         """Connects now, so that the first look-up need not. False: not within the time."""
         try:
-            channel = self._session.way().connection.channel
-            grpc.channel_ready_future(channel).result(timeout_s)
-        except Exception:
-            return False
+            ask, way = calls.status(), self._session.way()
+            _call(way, ask, timeout_s, self._session.metadata(), wait_for_ready=True)
+        except Exception as error:
+            return KvatlasError.of(error).code in {"unauthenticated", "permission_denied"}
         return True
 
     def close(self) -> None:
@@ -200,7 +198,12 @@ class Client:
         parts = calls.prior_parts(prior, prefix_hash, **about)
         try:
             upload = self._session.way().connection.upload(calls.PUT_PRIOR.path)
-            response = upload(parts, timeout=timeout_s, metadata=self._session.metadata())
+            metadata = self._session.metadata()
+            forks.begin_call(timeout_s)
+            try:
+                response = upload(parts, timeout=timeout_s, metadata=metadata)
+            finally:
+                forks.end_call()
         except Exception as error:
             raise KvatlasError.of(error) from None
         return calls.stored_prior(response)
@@ -247,8 +250,16 @@ class Client:
             raise KvatlasError.of(error) from None
 
 
-def _call(way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata) -> bytes:
+def _call(
+    way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata, wait_for_ready: bool = False
+) -> bytes:
     call = way.connection.unary(ask.method.path)
     request = ask.request.SerializeToString()
-    answer: bytes = call(request, timeout=timeout_s, metadata=metadata)
+    forks.begin_call(timeout_s)
+    try:
+        answer: bytes = call(
+            request, timeout=timeout_s, metadata=metadata, wait_for_ready=wait_for_ready
+        )
+    finally:
+        forks.end_call()
     return answer
