@@ -133,7 +133,7 @@ def test_asyncio_works_in_a_child(server: Server) -> None:
 
     async def ask() -> str:
         answers = await asyncio.gather(*(client.find_donor(prompt(1), NAMESPACE) for _ in range(5)))
-        return " ".join({answer.reason for answer in answers})  # type: ignore[union-attr]
+        return " ".join({answer.reason for answer in answers})
 
     assert asyncio.run(ask()) == "provider_miss"
     assert in_child(lambda: asyncio.run(ask())) == "provider_miss"

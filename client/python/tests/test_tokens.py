@@ -23,7 +23,7 @@ class Sealed(np.ndarray):
     def _walked(self, *_: Any) -> Any:
         raise AssertionError("the tokens are walked")
 
-    __iter__ = __getitem__ = tolist = item = __contains__ = _walked  # type: ignore[assignment]
+    __iter__ = __getitem__ = tolist = item = __contains__ = _walked
 
 
 def find_request(tokens: Any) -> donors_pb2.FindDonorRequest:
@@ -43,7 +43,7 @@ def test_no_token_is_looked_at_alone(dtype: Any) -> None:
     assert np.frombuffer(request.tokens.packed, "<u4").sum() == 8191 * 4096
     assert not request.tokens.ids
     donor = Donor("d", NAMESPACE, Owner("w"), 1, tokens, 0, "host", "s")
-    assert calls.register_donor(donor).request.tokens == request.tokens  # type: ignore[attr-defined]
+    assert calls.register_donor(donor).request.tokens == request.tokens
 
 
 @given(
