@@ -157,6 +157,9 @@ def test_a_report_ends_the_lease(client: Client, namespace: Namespace) -> None:
 def test_a_prior_is_put_and_answers(client: Client, tmp_path: pathlib.Path) -> None:
     prior = sorted(EXAMPLE_PRIOR.rglob("*.safetensors"))[0]
     by_path = client.put_prior(prior, "prefix", algorithm="kri-d", repair=("xa25", 0.25))
+    repaired = client.get_manifest("prefix", k=4)
+    assert isinstance(repaired, kvatlas.Manifest), repaired
+    assert repaired.repair == kvatlas.Repair("xa25", 0.25)
     by_bytes = client.put_prior(prior.read_bytes(), "prefix", algorithm="kri-d")
     assert (by_path.replaced, by_bytes.replaced) == (False, True)
     assert by_bytes.generation > by_path.generation

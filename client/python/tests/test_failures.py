@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import kvatlas
 from kvatlas import Breaker, Client, KvatlasError, Miss
+from kvatlas.answers import LEASE_STATES
 from kvatlas.v1 import donors_pb2
 
 NAMESPACE = make_namespace()
@@ -133,17 +134,22 @@ def _wait_for(happened: Callable[[], bool], seconds_max: float = 30) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(body=st.binary(max_size=200), path=st.sampled_from(["bytes", "message"]))
-def test_garbage_is_never_believed_and_never_raises(garbling: Any, body: bytes, path: str) -> None:
+@given(body=st.binary(max_size=200))
+def test_garbage_is_never_believed_and_never_raises(garbling: Any, body: bytes) -> None:
     client, say = garbling
-    # Any bytes, or a hit that says nothing more.
-    say(body if path == "bytes" else donors_pb2.FindDonorResponse(outcome=1).SerializeToString())
+    say(body)
     answers = ask_everything(client)
     assert isinstance(answers["find_donor"], Miss)
-    assert answers["validate"][0] in {*_LEASE_STATES}
+    assert answers["validate"][0] in LEASE_STATES.values()
 
 
-_LEASE_STATES = ("valid", "expired", "stale", "unknown", "not_holder")
+def test_a_lie_is_told_from_silence(garbling: Any) -> None:
+    client, say = garbling
+    say(donors_pb2.FindDonorResponse(outcome=1, lease_refusal=1).SerializeToString())
+    answer = client.find_donor(prompt(1), NAMESPACE)
+    check_miss(
+        answer, "provider_error", "the server's answer is not valid: a hit without its match"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +258,15 @@ def test_more_tokens_than_a_prompt_may_have_are_not_sent() -> None:
     with Client(NOBODY) as client:
         answer = client.find_donor(np.zeros(1_048_577, np.uint32), NAMESPACE)
         check_miss(answer, "unsupported_request", "tokens are 1 to 1048576")
+
+
+def test_a_refusal_of_our_own_says_why_and_repeats_no_value() -> None:
+    with Client(NOBODY) as client:
+        beyond = client.find_donor(prompt(1), NAMESPACE, exact_prefix_tokens=1025)
+        check_miss(beyond, "unsupported_request", "exact_prefix_tokens are at most the tokens")
+        garbled = client.find_donor(prompt(1), NAMESPACE, request_id=b"\xffsecret")
+        check_miss(garbled, "unsupported_request", "Error")
+        assert "secret" not in garbled.detail
 
 
 def test_the_longest_prompt_is_looked_up(server: Server) -> None:
