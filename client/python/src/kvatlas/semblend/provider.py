@@ -59,13 +59,15 @@ class KvatlasSemanticProvider:
         """Whose prompt this one can borrow from; None is a miss, see `last_lookup_diagnostics`."""
         try:
             answer = self._look_up(request)
+            result = None if isinstance(answer, Miss) else self._result(answer, request.token_ids)
         except Exception as error:
-            answer = Miss("provider_error", type(error).__name__)
-        if isinstance(answer, Miss):
-            self._last_miss = {"rejection_reason": answer.reason, "detail": answer.detail or None}
-            return None
-        self._last_miss = None
-        return self._result(answer, request.token_ids)
+            answer, result = Miss("provider_error", type(error).__name__), None
+        self._last_miss = (
+            {"rejection_reason": answer.reason, "detail": answer.detail or None}
+            if isinstance(answer, Miss)
+            else None
+        )
+        return result
 
     def last_lookup_diagnostics(self) -> dict[str, Any] | None:
         """Why the last look-up was a miss; None if it was not."""
