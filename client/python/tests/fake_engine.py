@@ -208,8 +208,7 @@ class FakeEngine:
         self.scheduler = KvatlasConnector(config, role.SCHEDULER, described)
         self.worker = KvatlasConnector(config, role.WORKER, described)
         self.layers = {
-            f"layer.{number}": np.zeros((blocks, BLOCK_SIZE), np.uint64)
-            for number in range(LAYERS)
+            f"layer.{number}": np.zeros((blocks, BLOCK_SIZE), np.uint64) for number in range(LAYERS)
         }
         self.worker.register_kv_caches(self.layers)
         facts = self.worker.get_handshake_metadata()
@@ -260,8 +259,7 @@ class FakeEngine:
         else:
             self.waiting.remove(request)
         loading = (
-            request.status is Status.WAITING_FOR_REMOTE_KVS
-            and request_id not in self._received
+            request.status is Status.WAITING_FOR_REMOTE_KVS and request_id not in self._received
         )
         self._received.discard(request_id)
         self._failed.discard(request_id)

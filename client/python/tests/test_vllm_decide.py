@@ -45,7 +45,9 @@ FOUND = Found(
 )
 
 
-def check(expected: object, prompt: int = 200, mode: str = "exact_prefix", **changes: object) -> None:
+def check(
+    expected: object, prompt: int = 200, mode: str = "exact_prefix", **changes: object
+) -> None:
     found = dataclasses.replace(FOUND, **changes)
     result = usable(found, prompt, LIMITS, mode)
     assert (result.reason if isinstance(result, Declined) else result.end) == expected
@@ -114,7 +116,13 @@ def test_promises_hold_for_any_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "computed", "blocks", "tokens"),
-    [(200, 210, 14, 192), (192, 192, 12, 192), (200, 100, 7, 96), (200, 210, 5, 80), (63, 80, 5, 0)],
+    [
+        (200, 210, 14, 192),
+        (192, 192, 12, 192),
+        (200, 100, 7, 96),
+        (200, 210, 5, 80),
+        (63, 80, 5, 0),
+    ],
 )
 def test_full_blocks_of_the_prompt_are_captured(
     prompt: int, computed: int, blocks: int, tokens: int

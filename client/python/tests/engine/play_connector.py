@@ -110,8 +110,7 @@ class Story:
         elif "prompts" in step:
             self._generate(step)
         elif "reset" in step:
-            if not self._llm.reset_prefix_cache():
-                raise RuntimeError("the engine did not reset its prefix cache")
+            self._reset()
         elif "settle" in step:
             self._settle(step["settle"])
         elif "damage" in step:
@@ -163,6 +162,14 @@ class Story:
         engine.abort_request(names)
         while engine.has_unfinished_requests():
             engine.step()
+
+    def _reset(self) -> None:
+        """Once no block is held any more: a save may still be going on."""
+        deadline = time.monotonic() + SETTLE_S_MAX
+        while not self._llm.reset_prefix_cache():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the engine did not reset its prefix cache")
+            self._llm.llm_engine.step()
 
     def _settle(self, donors: int) -> None:
         """Donors are registered, and leases released, beside the engine."""

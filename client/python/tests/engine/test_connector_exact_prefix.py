@@ -1,4 +1,4 @@
-"""exact_prefix in a real vLLM: a repeated prompt is loaded, and comes out as if it were computed."""
+"""exact_prefix in a real vLLM: a repeated prompt is loaded, and says what it said before."""
 
 from __future__ import annotations
 

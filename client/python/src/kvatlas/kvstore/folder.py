@@ -74,7 +74,7 @@ class FolderStore:
             number = next(self._temporary_number)
             temporary = self._folder / f"{_TEMPORARY_PREFIX}{self._shard}-{os.getpid()}-{number}"
             try:
-                with open(temporary, "xb") as file:
+                with temporary.open("xb") as file:
                     file.write(_header(record))
                     file.write(np.ascontiguousarray(record.tokens, "<u4").data)
                     file.write(np.ascontiguousarray(record.pages).data)
@@ -82,7 +82,7 @@ class FolderStore:
                 for attempt in range(3):
                     target.parent.mkdir(exist_ok=True)
                     try:
-                        os.replace(temporary, target)
+                        temporary.replace(target)
                         break
                     except FileNotFoundError:
                         if attempt == 2:
@@ -96,7 +96,7 @@ class FolderStore:
         """The pages, each checked against the sum it was written with."""
         path = self._file(donor_id)
         try:
-            with open(path, "rb", buffering=0) as file:
+            with path.open("rb", buffering=0) as file:
                 pages = _read(file.fileno(), wanted)
             # Says that the donor was used; it may have been removed meanwhile.
             with contextlib.suppress(OSError):
@@ -155,7 +155,7 @@ class FolderStore:
             if entry.name.startswith(_TEMPORARY_PREFIX):
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - entry.stat().st_mtime > LEFTOVER_AGE_S:
-                        os.unlink(entry.path)
+                        Path(entry.path).unlink()
 
 
 def remove_donors(folder: str, prefix: str) -> None:
@@ -297,6 +297,6 @@ def _checked_name(name: str) -> str:
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
     """One process at a time."""
-    with open(path, "ab") as file:
+    with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

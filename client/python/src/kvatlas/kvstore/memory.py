@@ -19,7 +19,7 @@ class MemoryStore:
         self._records: collections.OrderedDict[str, Record] = collections.OrderedDict()
 
     def write(self, donor_id: str, record: Record) -> list[str]:
-        """Keeps the record, and names the donors that made room. ValueError: larger than the cap."""
+        """Keeps the record, and names the donors that made room. ValueError: over the cap."""
         size = record.pages.nbytes
         if size > self._bytes_max:
             raise ValueError(f"{size} bytes, more than the store's {self._bytes_max}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 import uuid
 from pathlib import Path
@@ -25,11 +24,15 @@ _SIZE = re.compile(r"([0-9]{1,15})(|KiB|MiB|GiB|TiB)")
 class Store(Protocol):
     """Keeps one worker's share of donors. Safe to use from several threads."""
 
-    def write(self, donor_id: str, record: Record) -> list[str]: ...
+    def write(self, donor_id: str, record: Record) -> list[str]:
+        """Keeps a record, and names the donors that made room. OSError and ValueError: it is not
+        kept."""
 
-    def read(self, donor_id: str, wanted: Wanted) -> Pages: ...
+    def read(self, donor_id: str, wanted: Wanted) -> Pages:
+        """Pages that are what is wanted, not to be written to. ReadError otherwise."""
 
-    def remove(self, donor_id: str) -> None: ...
+    def remove(self, donor_id: str) -> None:
+        """Forgets a donor; nothing happens when it is not there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Spec:
 
 
 def parse_spec(text: str) -> Spec:
-    """"memory", "memory,max=8GiB", "/dev/shm/kv", "/mnt/kv,max=200GiB". ValueError otherwise."""
+    """ "memory", "memory,max=8GiB", "/dev/shm/kv", "/mnt/kv,max=200GiB". ValueError otherwise."""
     place, _, option = text.partition(",max=")
     size = _SIZE.fullmatch(option)
     if not place or (option and not size) or ("," in place):
@@ -57,7 +60,7 @@ def parse_spec(text: str) -> Spec:
         raise ValueError("a KV store's largest size is at least 1 byte")
     if place == "memory":
         return Spec(None, bytes_max or MEMORY_BYTES_DEFAULT)
-    return Spec(os.path.abspath(place), bytes_max or FOLDER_BYTES_DEFAULT)
+    return Spec(str(Path(place).absolute()), bytes_max or FOLDER_BYTES_DEFAULT)
 
 
 def open_store(spec: Spec, shard: str) -> Store:
@@ -81,7 +84,7 @@ def store_identity(spec: Spec, worker_id: str) -> str:
         mine.write_text(f"folder:{uuid.uuid4()}")
         # Linking fails where somebody was first; then theirs counts.
         with contextlib.suppress(FileExistsError):
-            os.link(mine, path)
+            path.hardlink_to(mine)
         mine.unlink()
     return path.read_text()
 

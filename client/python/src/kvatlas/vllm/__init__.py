@@ -1,4 +1,4 @@
-"""kvatlas inside vLLM: `kv_connector_module_path` "kvatlas.vllm", `kv_connector` "KvatlasConnector"."""
+"""kvatlas inside vLLM: kv_connector_module_path `kvatlas.vllm`, kv_connector `KvatlasConnector`."""
 
 from __future__ import annotations
 

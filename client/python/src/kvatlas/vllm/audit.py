@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 QUEUE_MAX = 4096
@@ -22,7 +23,7 @@ class Audit:
         self._thread: threading.Thread | None = None
         if path:
             # Opened here, so that a path that cannot be written to is refused at the start.
-            self._file = open(path, "a", encoding="utf-8")
+            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115
             self._thread = threading.Thread(target=self._run, name="kvatlas-audit", daemon=True)
             self._thread.start()
 

@@ -1,7 +1,11 @@
 """KvatlasConnector: what vLLM calls, handed on to the scheduler's or the worker's side."""
 
+# The signatures are vLLM's.
+# ruff: noqa: ARG002
+
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import base
 
 from kvatlas.answers import Owner
 from kvatlas.client import Client
+from kvatlas.errors import KvatlasError
 from kvatlas.kvstore import open_store, parse_spec
 from kvatlas.settings import Settings
 from kvatlas.vllm import engine
@@ -25,7 +30,6 @@ from kvatlas.vllm.scheduler import Engine, Parts, SchedulerSide
 from kvatlas.vllm.worker import WorkerSide
 
 MIN_REUSE_TOKENS_DEFAULT = 512
-CONNECT_S = 1.0
 _WORKER_ID_CHARS_MAX = 100
 
 
@@ -87,9 +91,7 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
         """Tokens that can be loaded beyond the computed ones; None: not known yet."""
         return self._in_scheduler.matched(request, num_computed_tokens)
 
-    def update_state_after_alloc(
-        self, request: Any, blocks: Any, num_external_tokens: int
-    ) -> None:
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """The request has its blocks."""
         self._in_scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
 
@@ -183,8 +185,9 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
     def _scheduler_side(self) -> SchedulerSide:
         settings, transfer = self._settings, self._config.kv_transfer_config
         parallel = self._config.parallel_config
-        client, audit, control, lookups = self._client(), Audit(settings.audit_path), Control(), Lookups()
-        lookups.submit(lambda: client.connect(CONNECT_S))
+        client, audit = self._client(), Audit(settings.audit_path)
+        control, lookups = Control(), Lookups()
+        lookups.submit(lambda: _connect(client))
         donors = None
         if settings.mode != "discovery_only":
             owner = Owner(self._worker_id, getattr(parallel, "data_parallel_rank", 0))
@@ -221,3 +224,9 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
             token_file=settings.token_file,
             tls_ca=settings.tls_ca,
         )
+
+
+def _connect(client: Client) -> None:
+    """So that the first look-up need not wait for the connection."""
+    with contextlib.suppress(KvatlasError):
+        client.status()

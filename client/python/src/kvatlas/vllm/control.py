@@ -1,5 +1,5 @@
-"""Tells the service what happened, in order, beside the scheduler: the owner's announcements, donors
-registered and removed, reuse reported, leases released."""
+"""Tells the service what happened, in order, beside the scheduler: that the owner lives, donors
+registered and removed, what became of nominations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Call:
 
 
 class Control:
-    """One thread. What cannot be delivered is dropped: leases and announcements end by themselves."""
+    """One thread. What cannot be delivered is dropped: leases and announcements run out."""
 
     def __init__(self) -> None:
         self._announce: Callable[[], Any] = lambda: None

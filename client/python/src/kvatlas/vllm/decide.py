@@ -85,16 +85,17 @@ def unsupported(request: Any) -> Declined | None:
     token's logits.
     """
     sampling = getattr(request, "sampling_params", None)
-    if getattr(request, "mm_features", None):
-        return Declined("unsupported_request", "multimodal inputs")
-    if getattr(request, "prompt_embeds", None) is not None or request.prompt_token_ids is None:
-        return Declined("unsupported_request", "prompt embeddings")
-    if getattr(request, "pooling_params", None) is not None:
-        return Declined("unsupported_request", "pooling")
-    if getattr(request, "resumable", False):
-        return Declined("unsupported_request", "streamed input")
-    if sampling is not None and getattr(sampling, "prompt_logprobs", None) is not None:
-        return Declined("unsupported_request", "log probabilities of the prompt")
+    kinds = {
+        "multimodal inputs": bool(getattr(request, "mm_features", None)),
+        "prompt embeddings": getattr(request, "prompt_embeds", None) is not None
+        or request.prompt_token_ids is None,
+        "pooling": getattr(request, "pooling_params", None) is not None,
+        "streamed input": getattr(request, "resumable", False),
+        "log probabilities of the prompt": getattr(sampling, "prompt_logprobs", None) is not None,
+    }
+    for kind, is_it in kinds.items():
+        if is_it:
+            return Declined("unsupported_request", kind)
     if getattr(request, "skip_reading_prefix_cache", False):
         return Declined("recompute_policy", "the request wants its prompt computed")
     return None

@@ -152,7 +152,7 @@ class OwnDonors:
         return useless
 
     def reset(self) -> list[str]:
-        """A new generation, in which nothing is captured yet. Returns the donors that there were."""
+        """A new generation, in which nothing is captured yet. Returns the old one's donors."""
         self.generation = max(self.generation + 1, int(time.time() * 1000))
         useless = list(self._known)
         self._known.clear()

@@ -32,21 +32,19 @@ def unsupported(vllm_config: Any, kv_cache_config: Any, mode: str) -> str:
     """Why no request of this engine can be served; empty where they can."""
     if mode == "discovery_only":
         return ""
+    if getattr(vllm_config, "speculative_config", None) is not None:
+        return "speculative decoding"
     parallel = vllm_config.parallel_config
-    groups = getattr(kv_cache_config, "kv_cache_groups", None)
-    if groups is None:
-        return "an engine that does not describe its cache"
-    if len(groups) != 1:
-        return f"a hybrid layout of {len(groups)} cache groups"
-    spec = type(groups[0].kv_cache_spec).__name__
-    if spec not in WHOLE_SPECS:
-        return f"a cache of {spec}"
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         if getattr(parallel, name, 1) > 1:
             return "context parallelism"
-    if getattr(vllm_config, "speculative_config", None) is not None:
-        return "speculative decoding"
-    return ""
+    groups = getattr(kv_cache_config, "kv_cache_groups", None)
+    if groups is None:
+        return "an engine that does not describe its cache"
+    specs = [type(group.kv_cache_spec).__name__ for group in groups]
+    if len(specs) == 1 and specs[0] in WHOLE_SPECS:
+        return ""
+    return f"a hybrid or partial layout: {', '.join(specs)}"
 
 
 def namespace(vllm_config: Any, kv_cache_config: Any, attention_backend: str) -> Namespace:

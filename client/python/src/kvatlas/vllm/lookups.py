@@ -48,7 +48,7 @@ class Lookups:
     """Threads that ask the service. Their number bounds the calls in flight."""
 
     def __init__(self, threads: int = THREADS, queue_max: int = QUEUE_MAX) -> None:
-        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(queue_max)
+        self._queue: queue.Queue[Callable[[], object] | None] = queue.Queue(queue_max)
         self._threads = [
             threading.Thread(target=self._run, name=f"kvatlas-lookup-{number}", daemon=True)
             for number in range(threads)
@@ -56,7 +56,7 @@ class Lookups:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[], None]) -> bool:
+    def submit(self, work: Callable[[], object]) -> bool:
         """False at once when the queue is full."""
         try:
             self._queue.put_nowait(work)

@@ -35,7 +35,7 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Save:
-    """A finished prompt's blocks to be kept. They stay as they are until the worker says it is done."""
+    """A finished prompt's blocks to be kept. They stay until the worker says that it is done."""
 
     request_id: str
     donor_id: str

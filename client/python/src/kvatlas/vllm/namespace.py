@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,11 +47,11 @@ def engine_namespace(vllm_config: Any, block_size: int, attention_backend: str) 
 
 
 def adapter_identity(lora_request: Any) -> str:
-    """"none" without an adapter; its name and the fingerprint of its files; empty when unknown."""
+    """ "none" without an adapter; its name and the fingerprint of its files; empty when unknown."""
     if lora_request is None:
         return "none"
-    path = getattr(lora_request, "lora_path", "") or ""
-    if not os.path.isdir(path):
+    path = getattr(lora_request, "lora_path", "")
+    if not path or not Path(path).is_dir():
         return ""
     return _known(lambda: f"{lora_request.lora_name}@{_fingerprint(path)}")
 
@@ -93,7 +92,7 @@ def _tokenizer_revision(model: Any) -> str:
 
 def _revision(name: str, revision: str | None, hf_config: Any) -> str:
     """A folder's fingerprint, or the commit that a hub's name stands for."""
-    if os.path.isdir(name):
+    if Path(name).is_dir():
         return _fingerprint(name)
     commit = getattr(hf_config, "_commit_hash", None)
     return commit or revision or ""
@@ -101,7 +100,7 @@ def _revision(name: str, revision: str | None, hf_config: Any) -> str:
 
 def _fingerprint(folder: str) -> str:
     """Changes when a file is added, removed, replaced or rewritten."""
-    return _fingerprint_at(folder, os.stat(folder).st_mtime_ns)
+    return _fingerprint_at(folder, Path(folder).stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=64)
@@ -137,10 +136,12 @@ def _chat_template(model: Any) -> str:
 
 
 def _tokenizer_file(model: Any, name: str) -> Path | None:
-    if os.path.isdir(model.tokenizer):
+    if Path(model.tokenizer).is_dir():
         path = Path(model.tokenizer) / name
         return path if path.is_file() else None
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        try_to_load_from_cache,
+    )
 
     cached = try_to_load_from_cache(model.tokenizer, name, revision=model.tokenizer_revision)
     return Path(cached) if isinstance(cached, str) else None
@@ -165,7 +166,7 @@ def _kv_layout(cache: Any) -> str:
     resolved = getattr(cache, "kv_cache_layout", None)
     if resolved:
         return str(resolved)
-    from vllm.v1.attention.backends.utils import get_kv_cache_layout
+    from vllm.v1.attention.backends.utils import get_kv_cache_layout  # noqa: PLC0415
 
     return str(get_kv_cache_layout())
 

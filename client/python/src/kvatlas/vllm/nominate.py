@@ -1,4 +1,5 @@
-"""Asks the service about one request, off the scheduler's thread, and checks what it may be used for."""
+"""Asks the service about a request, off the scheduler's thread, and checks what it may be used
+for."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ LEASE_LEFT_MIN_MS = 500
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What a look-up needs of a request. The lists are the engine's own, which it does not change."""
+    """What a look-up needs of a request. The list is the engine's, which does not change it."""
 
     request_id: str
     prompt: Sequence[int] = dataclasses.field(repr=False)
@@ -125,9 +126,7 @@ class Nominator:
             return Declined("donor_stale", f"the lease is {state}, {left_ms} ms are left")
         return dataclasses.replace(nomination, validated_s=time.monotonic())
 
-    def _nomination(
-        self, prepared: Prepared, found: Found, holder: str
-    ) -> Nomination | Declined:
+    def _nomination(self, prepared: Prepared, found: Found, holder: str) -> Nomination | Declined:
         mode = self._settings.mode
         if mode == "discovery_only":
             return Declined("recompute_policy", "discovery only")
@@ -188,5 +187,3 @@ def _prepared(asked: Asked, engine: Namespace) -> Prepared | Declined:
 
 def _told(declined: Declined) -> dict[str, str]:
     return {"reason": declined.reason, "detail": declined.detail}
-
-

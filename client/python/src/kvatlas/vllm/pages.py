@@ -17,9 +17,11 @@ class PagedCache(Protocol):
     # Digest of the layers' names, shapes and types.
     layout: str
 
-    def read(self, block_ids: tuple[int, ...]) -> Pages: ...
+    def read(self, block_ids: tuple[int, ...]) -> Pages:
+        """[blocks, bytes], a copy."""
 
-    def write(self, block_ids: tuple[int, ...], pages: Pages) -> None: ...
+    def write(self, block_ids: tuple[int, ...], pages: Pages) -> None:
+        """Fills the blocks; they are filled when it returns."""
 
 
 class UnsupportedCache(Exception):
@@ -70,7 +72,7 @@ class TorchCache:
     """
 
     def __init__(self, caches: dict[str, Any], blocks: int) -> None:
-        import torch
+        import torch  # noqa: PLC0415
 
         self._torch = torch
         self._layers: list[tuple[Any, int, int]] = []
@@ -96,7 +98,8 @@ class TorchCache:
 
     def read(self, block_ids: tuple[int, ...]) -> Pages:
         """[blocks, bytes]"""
-        return self._on_stream(self._read, block_ids)
+        whole: Pages = self._on_stream(self._read, block_ids)
+        return whole
 
     def write(self, block_ids: tuple[int, ...], pages: Pages) -> None:
         """Fills the blocks; they are filled when it returns."""
@@ -121,10 +124,11 @@ class TorchCache:
             filled = self._torch.from_numpy(part).view(layer.dtype)
             filled = filled.reshape(len(block_ids) * ratio, *rest).movedim(0, axis)
             ids = self._ids(block_ids, ratio, layer.device)
+            target = layer
             if layer.element_size() == 1:
                 # Eight-bit floats have no index_copy_ of their own.
-                layer, filled = layer.view(self._torch.uint8), filled.view(self._torch.uint8)
-            layer.index_copy_(axis, ids, filled.to(layer.device))
+                target, filled = layer.view(self._torch.uint8), filled.view(self._torch.uint8)
+            target.index_copy_(axis, ids, filled.to(layer.device))
 
     def _ids(self, block_ids: tuple[int, ...], ratio: int, device: Any) -> Any:
         ids = np.asarray(block_ids, np.int64)

@@ -1,4 +1,4 @@
-"""The connector's side in the scheduler: what is asked, advertised, loaded and captured, by request.
+"""The connector in the scheduler: what is asked, advertised, loaded and captured, by request.
 
 Everything here runs on the scheduler's thread and waits for nothing: the service is called by other
 threads. A lease is held from the look-up's answer until the load has ended or the request is
@@ -164,7 +164,8 @@ class SchedulerSide:
         if external_tokens == 0:
             self._decline(tracked, Declined("recompute_policy", "the engine loads nothing"))
             return
-        assert self._donors is not None and tracked.prepared is not None, "it was nominated"
+        assert self._donors is not None, "nominations come with donors"
+        assert tracked.prepared is not None, "nominations come with what they were made for"
         nomination, prepared = tracked.nomination, tracked.prepared
         end = tracked.local + external_tokens
         block_size = self._engine.limits.block_size
@@ -395,22 +396,27 @@ class SchedulerSide:
     ) -> None:
         """Says what became of a nomination, which ends its lease."""
         assert self._donors is not None, "leases come with donors"
-        told = {
-            "reason": reason,
-            "tokens_loaded": tokens_loaded,
-            "invalid_blocks": invalid_blocks,
-        }
         self._audit.record(
             "reuse",
             request_id=request_id,
             donor_id=nomination.found.donor_id,
             provenance=provenance,
-            **told,
+            reason=reason,
+            tokens_loaded=tokens_loaded,
+            invalid_blocks=invalid_blocks,
         )
-        lease = {"holder": self._donors.holder, "lease_id": nomination.lease.id}
+        holder = self._donors.holder
         self._control.call(
             "reuse",
-            lambda: self._client.report_reuse(request_id, provenance, **told, **lease),
+            lambda: self._client.report_reuse(
+                request_id,
+                provenance,
+                reason=reason,
+                holder=holder,
+                lease_id=nomination.lease.id,
+                tokens_loaded=tokens_loaded,
+                invalid_blocks=invalid_blocks,
+            ),
         )
 
     # Captures.

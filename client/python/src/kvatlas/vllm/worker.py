@@ -1,4 +1,4 @@
-"""The connector's side in a worker: fills blocks from the store, and keeps finished prompts' blocks.
+"""The connector in a worker: fills blocks from the store, and keeps finished prompts' blocks.
 
 Both run on threads beside the forward pass, behind bounded queues. The engine leaves the blocks
 alone until the worker has said that it is done with them. A block counts as filled only when every
