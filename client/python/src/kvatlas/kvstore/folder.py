@@ -65,7 +65,8 @@ class FolderStore:
     def write(self, donor_id: str, record: Record) -> list[str]:
         """Keeps the record, and names the donors that made room. OSError: it could not be written.
         ValueError: larger than the cap."""
-        size = record.pages.nbytes
+        header = _header(record)
+        size = len(header) + 4 * len(record.tokens) + record.pages.nbytes
         if size > self._bytes_max:
             raise ValueError(f"{size} bytes, more than the store's {self._bytes_max}")
         with self._lock:
@@ -75,7 +76,7 @@ class FolderStore:
             temporary = self._folder / f"{_TEMPORARY_PREFIX}{self._shard}-{os.getpid()}-{number}"
             try:
                 with temporary.open("xb") as file:
-                    file.write(_header(record))
+                    file.write(header)
                     file.write(np.ascontiguousarray(record.tokens, "<u4").data)
                     file.write(np.ascontiguousarray(record.pages).data)
                 # Another worker may remove the donor's folder while it is still empty.

@@ -51,9 +51,9 @@ class Spec:
 
 def parse_spec(text: str) -> Spec:
     """ "memory", "memory,max=8GiB", "/dev/shm/kv", "/mnt/kv,max=200GiB". ValueError otherwise."""
-    place, _, option = text.partition(",max=")
+    place, given, option = text.partition(",max=")
     size = _SIZE.fullmatch(option)
-    if not place or (option and not size) or ("," in place):
+    if not place or "," in place or (given and not size):
         raise ValueError("a KV store is `memory` or a folder, then perhaps `,max=8GiB`")
     bytes_max = int(size[1]) * _UNITS[size[2]] if size else None
     if bytes_max == 0:
