@@ -36,6 +36,7 @@ class SlowProxy:
                 service.connect(self._service)
             except OSError:
                 caller.close()
+                service.close()
                 continue
             self._pass(caller, service, slow=False)
             self._pass(service, caller, slow=True)
@@ -50,5 +51,7 @@ class SlowProxy:
             for end in (source, target):
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
+            # The other direction's thread closes its own.
+            source.close()
 
         threading.Thread(target=run, daemon=True).start()

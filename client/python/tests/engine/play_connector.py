@@ -2,27 +2,33 @@
 
 The engine's core runs in this process, so that a step can reach its scheduler. The spec holds
 `model`, `llm`, `extra` (the connector's extra config, or null for none), `service` (arguments of
-`kvatlas serve`; it is started here and can be killed) and `steps`, each of one key:
-  {"prompts": [token ids, ...], "max_tokens": 8}  one after the other; "together": true for a batch
-  {"reset": true}          the engine's own prefix cache
-  {"settle": donors}       until the service holds so many donors, and no lease
-  {"damage": "delete" | "truncate" | "flip", "folder": path}   every donor file
-  {"before_load": "wait" | "kill" | null, "seconds": s}        between advertising and loading
-  {"kill": true} {"start": true}                               the service
-  {"delay_s": 2.0}         by which the service answers late
-  {"abort_after": steps, "prompts": [...]}        engine steps, then every request is aborted
-The answer holds a list of results, one a prompt, and at the end the service's leases and donors.
+`kvatlas serve`; it is started here and can be killed) and `steps`, each named by its `do`:
+  ask      `prompts` of token ids, one after the other or `together`; `max_tokens`; `chapter`, which
+           results are found under
+  reset    the engine's own prefix cache
+  settle   until the service holds no lease and at least `donors`
+  damage   every donor file in `folder`: `how` is delete, truncate or flip
+  before_load   from now on, between advertising and loading: `how` is wait (for `seconds`), kill
+           (the service) or nothing
+  kill, start   the service
+  slow     the service answers `seconds` late
+  abort    asks `prompts`, and aborts them after so many `steps` of the engine
+  restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
+The answer holds `results` by chapter, `left` (the service's leases and donors) and `times` (what
+each of the connector's calls on the scheduler's thread took, in microseconds, by chapter).
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +40,16 @@ from vllm import LLM, SamplingParams
 
 from kvatlas import Client
 
-SETTLE_S_MAX = 30.0
+SETTLE_S_MAX = 60.0
 PAUSE_S = 0.02
+TIMED = (
+    "on_new_request",
+    "get_num_new_matched_tokens",
+    "update_state_after_alloc",
+    "build_connector_meta",
+    "update_connector_output",
+    "request_finished_all_groups",
+)
 
 
 def main() -> None:
@@ -44,8 +58,10 @@ def main() -> None:
         service = Service(Path(folder), spec.get("service", []))
         story = Story(spec, service)
         for step in spec["steps"]:
-            story.play(step)
-        answer = {"results": story.results, "left": story.left(), "marks": story.marks}
+            arguments = dict(step)
+            getattr(story, arguments.pop("do"))(**arguments)
+        left = story.left() if spec["extra"] is not None else {}
+        answer = {"results": story.results, "left": left, "times": story.times}
         story.close()
         service.kill()
     Path(sys.argv[2]).write_text(json.dumps(answer))
@@ -65,6 +81,8 @@ class Service:
         self.start()
 
     def start(self) -> None:
+        if self._process is not None:
+            return
         self._socket.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -84,13 +102,14 @@ class Service:
 
 
 class Story:
-    """The engine, and what it said."""
+    """The engine, and what it said. Its public methods are the steps."""
 
     def __init__(self, spec: Mapping[str, Any], service: Service) -> None:
         self._service = service
-        self.results: list[dict[str, Any]] = []
-        self.marks: dict[str, float] = {}
-        self._before_load: Mapping[str, Any] = {}
+        self.results: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+        self.times: dict[str, dict[str, list[float]]] = {}
+        self._chapter_times: dict[str, list[float]] = {}
+        self._between: Callable[[], object] = lambda: None
         arguments = dict(spec["llm"])
         if spec["extra"] is not None:
             arguments["kv_transfer_config"] = {
@@ -102,29 +121,108 @@ class Story:
             }
         self._llm = LLM(model=spec["model"], disable_log_stats=False, **arguments)
         if spec["extra"] is not None:
-            self._between_advertising_and_loading()
+            self._watch_connector()
 
-    def play(self, step: Mapping[str, Any]) -> None:
-        if "abort_after" in step:
-            self._abort(step["prompts"], step["abort_after"])
-        elif "prompts" in step:
-            self._generate(step)
-        elif "reset" in step:
-            self._reset()
-        elif "settle" in step:
-            self._settle(step["settle"])
-        elif "damage" in step:
-            damage(step["damage"], Path(step["folder"]))
-        elif "before_load" in step:
-            self._before_load = step
-        elif "kill" in step:
+    def ask(
+        self,
+        prompts: list[list[int]],
+        chapter: str,
+        together: bool = False,
+        max_tokens: int = 8,
+    ) -> None:
+        self._chapter_times = self.times.setdefault(chapter, {name: [] for name in TIMED})
+        sampling = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True)
+        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+        for batch in [inputs] if together else [[one] for one in inputs]:
+            for output in self._llm.generate(batch, sampling, use_tqdm=False):
+                self.results[chapter].append(
+                    {
+                        "request_id": output.request_id,
+                        "prompt_tokens": len(output.prompt_token_ids),
+                        "cached_tokens": output.num_cached_tokens,
+                        "tokens": list(output.outputs[0].token_ids),
+                        "first_token_s": getattr(output.metrics, "first_token_latency", None),
+                    }
+                )
+
+    def reset(self) -> None:
+        """Once no block is held any more: a save may still be going on."""
+        self._until(self._llm.reset_prefix_cache)
+
+    def settle(self, donors: int = 0) -> None:
+        def settled() -> bool:
+            left = self.left()
+            return left["donors"] >= donors and left["leases"] == 0
+
+        self._until(settled)
+
+    def damage(self, how: str, folder: str) -> None:
+        files = list(Path(folder).rglob("*.safetensors"))
+        if not files:
+            raise RuntimeError("no donor file to damage")
+        for path in files:
+            data = bytearray(path.read_bytes())
+            if how == "delete":
+                path.unlink()
+            elif how == "truncate":
+                path.write_bytes(data[: len(data) * 2 // 3])
+            elif how == "flip":
+                # In the KV, which is the file's last part.
+                data[len(data) // 2] ^= 0x10
+                path.write_bytes(data)
+            else:
+                raise ValueError(how)
+
+    def before_load(self, how: str, seconds: float = 0.0) -> None:
+        between: dict[str, Callable[[], object]] = {
+            "wait": lambda: time.sleep(seconds),
+            "kill": self._service.kill,
+            "nothing": lambda: None,
+        }
+        self._between = between[how]
+
+    def kill(self) -> None:
+        self._service.kill()
+
+    def start(self) -> None:
+        self._service.start()
+
+    def slow(self, seconds: float) -> None:
+        self._service.proxy.delay_s = seconds
+
+    def abort(self, prompts: list[list[int]], steps: int) -> None:
+        engine = self._llm.llm_engine
+        sampling = SamplingParams(max_tokens=64, temperature=0, ignore_eos=True)
+        names = [f"aborted-{steps}-{number}" for number in range(len(prompts))]
+        # The engine may go on under other names than were given.
+        names = [
+            engine.add_request(name, {"prompt_token_ids": prompt}, sampling) or name
+            for name, prompt in zip(names, prompts, strict=True)
+        ]
+        for _ in range(steps):
+            engine.step()
+        engine.abort_request(names)
+        if engine.has_unfinished_requests():
+            raise RuntimeError("aborted requests go on")
+
+    def restart_under_load(self, prompts: list[list[int]], chapter: str) -> None:
+        killed, back = threading.Event(), threading.Event()
+
+        def restart() -> None:
+            time.sleep(1.0)
             self._service.kill()
-        elif "start" in step:
+            killed.set()
+            time.sleep(1.0)
             self._service.start()
-        elif "delay_s" in step:
-            self._service.proxy.delay_s = step["delay_s"]
-        else:
-            raise ValueError(f"an unknown step: {sorted(step)}")
+            back.set()
+
+        thread = threading.Thread(target=restart)
+        thread.start()
+        rounds = 0
+        while not back.is_set() or rounds < 2:
+            self.ask(prompts, chapter)
+            rounds += back.is_set()
+        thread.join()
 
     def left(self) -> dict[str, int]:
         """What the service holds."""
@@ -134,88 +232,38 @@ class Story:
     def close(self) -> None:
         self._llm.llm_engine.engine_core.shutdown()
 
-    def _generate(self, step: Mapping[str, Any]) -> None:
-        sampling = SamplingParams(
-            max_tokens=step.get("max_tokens", 8), temperature=0, ignore_eos=True
-        )
-        inputs = [{"prompt_token_ids": prompt} for prompt in step["prompts"]]
-        batches = [inputs] if step.get("together") else [[one] for one in inputs]
-        for batch in batches:
-            for output in self._llm.generate(batch, sampling, use_tqdm=False):
-                self.results.append(
-                    {
-                        "prompt_tokens": len(output.prompt_token_ids),
-                        "cached_tokens": output.num_cached_tokens,
-                        "tokens": list(output.outputs[0].token_ids),
-                        "first_token_s": getattr(output.metrics, "first_token_latency", None),
-                    }
-                )
-
-    def _abort(self, prompts: list[list[int]], steps: int) -> None:
-        engine = self._llm.llm_engine
-        names = [f"abort-{number}" for number in range(len(prompts))]
-        sampling = SamplingParams(max_tokens=64, temperature=0, ignore_eos=True)
-        for name, prompt in zip(names, prompts, strict=True):
-            engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
-        for _ in range(steps):
-            engine.step()
-        engine.abort_request(names)
-        while engine.has_unfinished_requests():
-            engine.step()
-
-    def _reset(self) -> None:
-        """Once no block is held any more: a save may still be going on."""
+    def _until(self, true: Callable[[], bool]) -> None:
+        """The engine goes on meanwhile: its workers may have something to say."""
         deadline = time.monotonic() + SETTLE_S_MAX
-        while not self._llm.reset_prefix_cache():
+        while not true():
             if time.monotonic() > deadline:
-                raise TimeoutError("the engine did not reset its prefix cache")
-            self._llm.llm_engine.step()
-
-    def _settle(self, donors: int) -> None:
-        """Donors are registered, and leases released, beside the engine."""
-        deadline = time.monotonic() + SETTLE_S_MAX
-        while True:
-            left = self.left()
-            if left["donors"] >= donors and left["leases"] == 0:
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {SETTLE_S_MAX} s: {left}")
-            # Lets the engine take what its workers have to say.
+                raise TimeoutError(f"not within {SETTLE_S_MAX} s; {self.left()}")
             self._llm.llm_engine.step()
             time.sleep(PAUSE_S)
 
-    def _between_advertising_and_loading(self) -> None:
-        scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
-        connector = scheduler.get_kv_connector()
+    def _watch_connector(self) -> None:
+        connector = self._llm.llm_engine.engine_core.engine_core.scheduler.get_kv_connector()
+        for name in TIMED:
+            setattr(connector, name, self._timed(name, getattr(connector, name)))
         build = connector.build_connector_meta
 
         def interrupted(scheduler_output: Any) -> Any:
             plan = build(scheduler_output)
-            if plan.loads and self._before_load.get("before_load"):
-                if self._before_load["before_load"] == "kill":
-                    self._service.kill()
-                time.sleep(self._before_load.get("seconds", 0))
+            if plan.loads:
+                self._between()
             return plan
 
         connector.build_connector_meta = interrupted
 
+    def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            begun = time.perf_counter()
+            answer = call(*arguments)
+            took = (time.perf_counter() - begun) * 1e6
+            self._chapter_times.setdefault(name, []).append(round(took, 1))
+            return answer
 
-def damage(how: str, folder: Path) -> None:
-    files = list(folder.rglob("*.safetensors"))
-    if not files:
-        raise RuntimeError("no donor file to damage")
-    for path in files:
-        data = bytearray(path.read_bytes())
-        if how == "delete":
-            path.unlink()
-        elif how == "truncate":
-            path.write_bytes(data[: len(data) * 2 // 3])
-        elif how == "flip":
-            # In the KV, which is the file's last part.
-            data[len(data) // 2] ^= 0x10
-            path.write_bytes(data)
-        else:
-            raise ValueError(how)
+        return timed
 
 
 if __name__ == "__main__":

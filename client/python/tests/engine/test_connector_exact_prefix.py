@@ -2,132 +2,83 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Engine, audit_lines, default_llm
-
-VOCABULARY = 5000
-EXTRA = {
-    "mode": "exact_prefix",
-    "min_prompt_tokens": 64,
-    "min_reuse_tokens": 64,
-    # The engine and the service share a busy machine's processors.
-    "lookup_timeout_ms": 1000,
-}
-SERVICE = ["--lease-ttl-ms", "20000"]
-
-
-def prompts(count: int, seed: int, shortest: int = 150, longest: int = 2000) -> list[list[int]]:
-    """Of lengths all over the range, none like another."""
-    chance = random.Random(seed)
-    lengths = [shortest + (longest - shortest) * number // count for number in range(count)]
-    return [[chance.randrange(3, VOCABULARY) for _ in range(length)] for length in lengths]
-
-
-class Play:
-    """Plays stories with one model."""
-
-    def __init__(self, engine: Engine, model: Path, folder: Path) -> None:
-        self._engine = engine
-        self._model = model
-        self.folder = folder / "kv"
-        self.audit_path = folder / "audit.jsonl"
-
-    def cold(self, steps: list[dict[str, Any]], **llm: Any) -> list[list[int]]:
-        """Outputs without a connector."""
-        played = self._play(None, [], steps, llm)
-        return [result["tokens"] for result in played["results"]]
-
-    def connected(
-        self, steps: list[dict[str, Any]], service: list[str] = SERVICE, **llm: Any
-    ) -> dict[str, Any]:
-        """With the connector and a folder of donors; its audit lines beside the answer."""
-        extra = {**EXTRA, "kv_store": str(self.folder), "audit_path": str(self.audit_path)}
-        played = self._play(extra, service, steps, llm)
-        return {**played, "audit": audit_lines(self.audit_path)}
-
-    def _play(
-        self,
-        extra: dict[str, Any] | None,
-        service: list[str],
-        steps: list[dict[str, Any]],
-        llm: dict[str, Any],
-    ) -> dict[str, Any]:
-        spec = {
-            "model": str(self._model),
-            "llm": {**default_llm(), **llm},
-            "extra": extra,
-            "service": service,
-            "steps": steps,
-        }
-        return self._engine.run("play_connector.py", spec)
-
-
-@pytest.fixture
-def play(engine: Engine, model: Path, tmp_path: Path) -> Play:
-    return Play(engine, model, tmp_path)
-
+from connector_story import Played, Step, Stories, again, ask, prompts
+from harness import Engine
 
 CHUNKED = {"enable_chunked_prefill": True, "max_num_batched_tokens": 256}
 WHOLE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 4096}
+LEASE_TTL_S = 3.0
+SERVICE = ("--lease-ttl-ms", str(int(LEASE_TTL_S * 1000)))
+
+
+@pytest.fixture
+def stories(engine: Engine, model: Path, tmp_path: Path) -> Stories:
+    return Stories(engine, model, tmp_path)
 
 
 @pytest.mark.parametrize("llm", [WHOLE, CHUNKED], ids=["whole", "chunked"])
-def test_repeated_prompts_are_loaded(play: Play, llm: dict[str, Any]) -> None:
+def test_repeated_prompts_are_loaded(stories: Stories, llm: dict[str, Any]) -> None:
     asked = prompts(20, seed=1)
-    expected = play.cold([{"prompts": asked}], **llm)
-    steps = [{"prompts": asked}, {"settle": len(asked)}, {"reset": True}, {"prompts": asked}]
-    played = play.connected([*steps, {"settle": 0}], **llm)
-    cold, warm = played["results"][: len(asked)], played["results"][len(asked) :]
-    assert [result["tokens"] for result in cold] == expected
-    assert [result["tokens"] for result in warm] == expected
-
-    def computed(results: list[dict[str, Any]]) -> int:
-        return sum(result["prompt_tokens"] - result["cached_tokens"] for result in results)
-
-    def first_token_s(results: list[dict[str, Any]]) -> float:
-        return statistics.median(result["first_token_s"] for result in results[10:])
-
-    print(f"computed {computed(cold)} -> {computed(warm)} tokens, ", end="")
-    print(f"first token {first_token_s(cold):.4f} -> {first_token_s(warm):.4f} s (longer half)")
-    assert computed(warm) <= 0.2 * computed(cold)
-    assert first_token_s(warm) < first_token_s(cold)
-    reused = [line for line in played["audit"] if line["event"] == "reuse"]
-    assert [line["provenance"] for line in reused] == ["exact_external_hit"] * len(asked)
-    assert played["left"]["leases"] == 0
+    expected = stories.cold(asked, **llm)
+    steps = [ask(asked, "first"), *again(len(asked)), ask(asked, "again"), *again()]
+    played = stories.play(steps, **llm)
+    assert played.outputs("first") == expected
+    assert played.outputs("again") == expected
+    first_s, again_s = _first_token_s(played, "first"), _first_token_s(played, "again")
+    print(f"computed {played.computed('first')} -> {played.computed('again')} tokens, ", end="")
+    print(f"first token of the longer half {first_s:.4f} -> {again_s:.4f} s (median)")
+    reports = played.lines("again", "reuse")
+    assert [line["provenance"] for line in reports] == ["exact_external_hit"] * len(asked)
+    assert played.computed("again") <= 0.2 * played.computed("first")
+    assert again_s < first_s
+    assert played.left["leases"] == 0
 
 
-# What is done to the donors or the service once they are there, and the reason that is recorded.
-FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "deleted": ([{"damage": "delete"}], "load_failed"),
-    "truncated": ([{"damage": "truncate"}], "load_failed"),
-    "bit_flipped": ([{"damage": "flip"}], "load_failed"),
-    "lease_expired": ([{"before_load": "wait", "seconds": 1.6}], "donor_stale"),
-    "killed_before_the_load": ([{"before_load": "kill"}], "donor_stale"),
-    "killed": ([{"kill": True}], "provider_error"),
-    "late": ([{"delay_s": 2.0}], "provider_timeout"),
+# What happens to donors or service once donors are there, and the reason that is recorded.
+FAULTS: dict[str, tuple[Step, str]] = {
+    "deleted": ({"do": "damage", "how": "delete"}, "load_failed"),
+    "truncated": ({"do": "damage", "how": "truncate"}, "load_failed"),
+    "bit flipped": ({"do": "damage", "how": "flip"}, "load_failed"),
+    "lease expired": (
+        {"do": "before_load", "how": "wait", "seconds": LEASE_TTL_S + 0.2},
+        "donor_stale",
+    ),
+    "killed before the load": ({"do": "before_load", "how": "kill"}, "donor_stale"),
+    "killed": ({"do": "kill"}, "provider_error"),
+    "late by 2 s": ({"do": "slow", "seconds": 2.0}, "provider_timeout"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_computed_as_if_nothing_had_been_promised(play: Play, fault: str) -> None:
-    asked = prompts(2, seed=2, shortest=700)
-    expected = play.cold([{"prompts": asked}])
-    steps, reason = FAULTS[fault]
-    happens = [{**step, "folder": str(play.folder)} for step in steps]
-    before = [{"prompts": asked}, {"settle": len(asked)}, {"reset": True}]
-    after = [{"delay_s": 0}, {"kill": True}, {"before_load": None}, {"start": True}]
-    after += [{"settle": 0}, {"reset": True}, {"prompts": asked}]
-    played = play.connected(
-        [*before, *happens, {"prompts": asked}, *after], ["--lease-ttl-ms", "1500"]
-    )
-    outputs = [result["tokens"] for result in played["results"]]
-    assert outputs == expected * 3
-    reasons = [line["reason"] for line in played["audit"] if line.get("reason")]
-    print(f"{fault}: {reasons}")
-    assert reason in reasons
-    assert played["left"]["leases"] == 0
+def test_what_fails_is_computed(stories: Stories) -> None:
+    asked = {fault: prompts(2, seed, shortest=700) for seed, fault in enumerate(FAULTS, 10)}
+    expected = stories.cold([prompt for two in asked.values() for prompt in two])
+    steps: list[Step] = []
+    for fault, (step, _) in FAULTS.items():
+        happens = {**step, "folder": str(stories.donors)} if step["do"] == "damage" else step
+        steps += [ask(asked[fault], f"{fault}: cold"), {"do": "settle", "donors": 2}]
+        steps += [{"do": "reset"}, happens, ask(asked[fault], fault)]
+        steps += [{"do": "before_load", "how": "nothing"}, {"do": "slow", "seconds": 0}]
+        steps += [{"do": "start"}, *again(), ask(asked[fault], f"{fault}: after"), *again()]
+    played = stories.play(steps, SERVICE)
+    wrong = []
+    for number, (fault, (_, reason)) in enumerate(FAULTS.items()):
+        lines = played.lines(fault, "reuse") + played.lines(fault, "declined")
+        reasons = [line["reason"] for line in lines]
+        print(f"{fault}: {reasons}")
+        for chapter in (f"{fault}: cold", fault, f"{fault}: after"):
+            if played.outputs(chapter) != expected[2 * number : 2 * number + 2]:
+                wrong.append(f"{chapter}: another output")
+        if reason not in reasons:
+            wrong.append(f"{fault}: {reason} is not recorded")
+    assert wrong == []
+    assert played.left["leases"] == 0
+
+
+def _first_token_s(played: Played, chapter: str) -> float:
+    results = played.chapters[chapter]
+    return statistics.median(one["first_token_s"] for one in results[len(results) // 2 :])
