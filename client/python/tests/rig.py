@@ -81,7 +81,15 @@ class Rig:
         self.until(lambda: len(self.audit("registered")) >= count, engine)
 
     def until_no_lease(self) -> None:
-        self.until(lambda: self.client.status().leases_held == 0)
+
+        def none_held() -> bool:
+            try:
+                return self.client.status().leases_held == 0
+            except kvatlas.KvatlasError:
+                # It has just been started again.
+                return False
+
+        self.until(none_held)
 
     def reuse(self, request_id: str, count: int = 1) -> dict[str, Any]:
         """What was last reported of a request, once that many reports are there."""

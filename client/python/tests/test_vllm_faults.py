@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from slow_proxy import SlowProxy
 
 from kvatlas import Owner
 
-LEASE_TTL_MS = 2000
 
 
 @pytest.fixture
@@ -109,16 +109,17 @@ def test_another_donors_file_in_its_place_is_not_loaded(rig: Rig) -> None:
     assert rig.reuse("again")["reason"] == "load_failed"
 
 
-def test_a_lease_that_runs_out_before_the_load(tmp_path: Path, serve: Callable[..., Any]) -> None:
-    server = serve("--mode", "materialize", "--lease-ttl-ms", str(LEASE_TTL_MS))
-    rig = Rig(tmp_path, server.address)
+def test_a_lease_that_runs_out_before_the_load(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 1500)
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_LEFT_MIN_MS", 0)
     tokens = prompt(1)
     engine = warmed(rig, tokens)
-    before_load(engine, lambda: threading.Event().wait(LEASE_TTL_MS / 1000 + 0.1))
+    before_load(engine, lambda: threading.Event().wait(1.6))
     assert engine.run(request("late", tokens)) == [model_outputs(tokens, 4)]
     assert rig.reuse("late")["reason"] == "donor_stale"
     rig.until_no_lease()
-    rig.close()
 
 
 def test_a_donor_that_is_removed_before_the_load(rig: Rig) -> None:
@@ -145,6 +146,25 @@ def test_a_nomination_that_waits_for_blocks_is_validated_again(rig: Rig) -> None
     rig.until(lambda: not engine.requests, engine)
     assert late.output == model_outputs(tokens, 4)
     assert rig.declined("late") == "donor_stale"
+    rig.until_no_lease()
+
+
+def test_a_lease_is_renewed_while_its_request_waits_for_blocks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 1500)
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_LEFT_MIN_MS", 1000)
+    tokens = prompt(1)
+    engine = warmed(rig, tokens, blocks=40)
+    taken = engine.pool.take(30)
+    assert taken is not None
+    late = request("late", tokens)
+    engine.add(late)
+    begun = time.monotonic()
+    rig.until(lambda: time.monotonic() - begun > 2, engine)
+    engine.pool.give_back(taken)
+    rig.until(lambda: not engine.requests, engine)
+    assert rig.reuse("late")["provenance"] == "exact_external_hit"
     rig.until_no_lease()
 
 
@@ -235,8 +255,10 @@ def test_restarts_under_load_fail_nothing(rig: Rig, server: Any) -> None:
     finally:
         stop.set()
         thread.join()
-    rig.until_no_lease()
-    running[0].stop()
+    try:
+        rig.until_no_lease()
+    finally:
+        running[0].stop()
 
 
 def test_a_store_that_cannot_be_written_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
