@@ -95,12 +95,15 @@ def test_salts_and_adapters_are_apart(rig: Rig, tmp_path: Path) -> None:
     assert rig.reuse("same")["provenance"] == "exact_external_hit"
 
 
-def test_discovery_only_looks_and_touches_nothing(rig: Rig) -> None:
-    owner = rig.engine()
-    engine = rig.engine("discovery_only", changes={"kv_transfer_config__engine_id": "engine-1"})
+def test_discovery_only_looks_and_touches_nothing(
+    tmp_path: Path, serve: Callable[..., object]
+) -> None:
+    rig = Rig(tmp_path, serve().address)  # type: ignore[attr-defined]
+    engine = rig.engine("discovery_only")
     tokens = prompt(1, 600)
-    owner.run(request("donor", tokens))
-    rig.until_registered(1, owner)
+    engine.run(request("donor", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
     same, wrapped = request("same", tokens), request("wrapped", prompt(2, 40) + tokens)
     engine.run(same)
     engine.run(wrapped)
@@ -113,7 +116,23 @@ def test_discovery_only_looks_and_touches_nothing(rig: Rig) -> None:
     assert hits["wrapped"]["outcome"] == "spans"
     assert hits["wrapped"]["verified_tokens"] >= 0.9 * len(tokens)
     assert not hits["same"]["leased"]
+    assert not rig.store.exists()
     assert rig.audit("reuse") == []
+    assert rig.client.status().leases_held == 0
+    rig.close()
+
+
+def test_discovery_only_holds_no_lease_where_others_may(rig: Rig) -> None:
+    owner = rig.engine()
+    engine = rig.engine("discovery_only", changes={"kv_transfer_config__engine_id": "engine-1"})
+    tokens = prompt(1, 600)
+    owner.run(request("donor", tokens))
+    rig.until_registered(1, owner)
+    looks = request("looks", tokens)
+    engine.run(looks)
+    assert looks.computed == 603
+    rig.until(lambda: len(rig.audit("lookup")) == 2)
+    assert rig.audit("lookup")[1]["lease_refusal"] == "store_not_readable"
     assert rig.client.status().leases_held == 0
 
 

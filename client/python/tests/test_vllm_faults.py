@@ -17,7 +17,6 @@ from slow_proxy import SlowProxy
 from kvatlas import Owner
 
 
-
 @pytest.fixture
 def server(tmp_path: Path, serve: Callable[..., Any]) -> Any:
     return serve("--mode", "materialize")
@@ -109,9 +108,7 @@ def test_another_donors_file_in_its_place_is_not_loaded(rig: Rig) -> None:
     assert rig.reuse("again")["reason"] == "load_failed"
 
 
-def test_a_lease_that_runs_out_before_the_load(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_that_runs_out_before_the_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 1500)
     monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_LEFT_MIN_MS", 0)
     tokens = prompt(1)
@@ -313,5 +310,3 @@ def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:
         tokens = prompt(number)
         assert engine.run(request(f"again-{number}", tokens)) == [model_outputs(tokens, 4)]
         engine.reset_prefix_cache()
-
-

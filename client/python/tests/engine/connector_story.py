@@ -37,6 +37,7 @@ class Played:
     left: dict[str, int]
     times: dict[str, dict[str, list[float]]]
     audit: list[dict[str, Any]]
+    preemptions: int
 
     def outputs(self, chapter: str) -> list[list[int]]:
         """What was said, in order."""
@@ -105,7 +106,13 @@ class Stories:
             },
         )
         audit = audit_lines(self._audit) if extra is not None else []
-        return Played(answer["results"], answer["left"], answer["times"], audit)
+        return Played(
+            chapters=answer["results"],
+            left=answer["left"],
+            times=answer["times"],
+            audit=audit,
+            preemptions=answer["preemptions"],
+        )
 
 
 def ask(asked: list[list[int]], chapter: str, **how: Any) -> Step:

@@ -14,8 +14,9 @@ The engine's core runs in this process, so that a step can reach its scheduler. 
   slow     the service answers `seconds` late
   abort    asks `prompts`, and aborts them after so many `steps` of the engine
   restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
-The answer holds `results` by chapter, `left` (the service's leases and donors) and `times` (what
-each of the connector's calls on the scheduler's thread took, in microseconds, by chapter).
+The answer holds `results` by chapter, `left` (the service's leases and donors), `preemptions`, and
+`times` (what each of the connector's calls on the scheduler's thread took, in microseconds, by
+chapter).
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ def main() -> None:
             arguments = dict(step)
             getattr(story, arguments.pop("do"))(**arguments)
         left = story.left() if spec["extra"] is not None else {}
-        answer = {"results": story.results, "left": left, "times": story.times}
+        answer = {
+            "results": story.results,
+            "left": left,
+            "times": story.times,
+            "preemptions": story.preemptions(),
+        }
         story.close()
         service.kill()
     Path(sys.argv[2]).write_text(json.dumps(answer))
@@ -75,7 +81,7 @@ class Service:
         self.address = f"unix:{folder / 'proxy.sock'}"
         self._command = [os.environ["KVATLAS_BIN"], "serve", "--listen", f"unix:{self._socket}"]
         self._command += ["--http-listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
-        self._command += ["--mode", "materialize", *arguments]
+        self._command += arguments or ["--mode", "materialize"]
         self.proxy = SlowProxy(folder / "proxy.sock", self._socket)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -228,6 +234,10 @@ class Story:
         """What the service holds."""
         status = self._service.status()
         return {"leases": status.leases_held, "donors": status.donors}
+
+    def preemptions(self) -> int:
+        counters = (one for one in self._llm.get_metrics() if one.name.endswith("preemptions"))
+        return sum(int(counter.value) for counter in counters)
 
     def close(self) -> None:
         self._llm.llm_engine.engine_core.shutdown()

@@ -188,18 +188,18 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
         client, audit = self._client(), Audit(settings.audit_path)
         control, lookups = Control(), Lookups()
         lookups.submit(lambda: _connect(client))
-        donors = None
-        if settings.mode != "discovery_only":
-            owner = Owner(self._worker_id, getattr(parallel, "data_parallel_rank", 0))
-            donors = OwnDonors(owner, parse_spec(settings.kv_store), client, control, audit)
-            control.start(donors.announce)
+        materializes = settings.mode != "discovery_only"
+        owner = Owner(self._worker_id, getattr(parallel, "data_parallel_rank", 0))
+        store = parse_spec(settings.kv_store) if materializes else None
+        donors = OwnDonors(owner, store, client, control, audit)
+        control.start(donors.announce)
         limits = Limits(
             block_size=engine.block_size(self._config, self._groups),
             min_reuse_tokens=MIN_REUSE_TOKENS_DEFAULT
             if settings.min_reuse_tokens is None
             else settings.min_reuse_tokens,
         )
-        stores = () if donors is None else (donors.store_id,)
+        stores = (donors.store_id,) if materializes else ()
         nominator = Nominator(client, settings, limits, audit, stores)
         return SchedulerSide(
             Engine(
