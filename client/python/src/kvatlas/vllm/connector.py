@@ -126,11 +126,13 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """The layers' caches are there."""
         backend = engine.attention_backend(self._config, kv_caches)
-        unsupported = engine.unsupported(self._config, self._groups, self._settings.mode)
+        mode = self._settings.mode
+        unsupported = engine.unsupported(self._config, self._groups, mode)
         if self._worker is not None and not unsupported:
             try:
                 blocks = engine.managed_blocks(self._config, self._groups)
-                self._worker.caches_are(paged_cache(kv_caches, blocks))
+                cache = paged_cache(kv_caches, blocks)
+                self._worker.caches_are(cache, engine.mover(self._config, mode, kv_caches))
             except UnsupportedCache as error:
                 unsupported = str(error)
         self._facts = WorkerFacts(backend, unsupported)
@@ -198,6 +200,7 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
             min_reuse_tokens=MIN_REUSE_TOKENS_DEFAULT
             if settings.min_reuse_tokens is None
             else settings.min_reuse_tokens,
+            moves=engine.moves(self._config, settings.mode),
         )
         stores = (donors.store_id,) if materializes else ()
         nominator = Nominator(client, settings, limits, audit, stores)

@@ -17,7 +17,9 @@ from typing import Any
 
 from kvatlas.client import Client
 from kvatlas.kvstore import ReadError, Record, Store, Wanted
+from kvatlas.kvstore.record import Pages
 from kvatlas.vllm.messages import Load, LoadResult, Save, SaveResult, StepPlan, WorkerReport
+from kvatlas.vllm.move import Mover
 from kvatlas.vllm.pages import PagedCache
 
 LOADS_QUEUE_MAX = 256
@@ -69,6 +71,7 @@ class WorkerSide:
         self._client = client
         self._store = store
         self._cache: PagedCache | None = None
+        self._mover: Mover | None = None
         self._going: dict[str, _Going] = {}
         self._loads_done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
         self._saves_done: queue.SimpleQueue[tuple[Save, SaveResult, list[str]]] = (
@@ -80,9 +83,10 @@ class WorkerSide:
         self._load_lane = _Lane("load", LOAD_THREADS, LOADS_QUEUE_MAX, self._load)
         self._save_lane = _Lane("save", 1, SAVES_QUEUE_MAX, self._save)
 
-    def caches_are(self, cache: PagedCache) -> None:
-        """The engine's caches; nothing is loaded or saved before."""
-        self._cache = cache
+    def caches_are(self, cache: PagedCache, mover: Mover | None = None) -> None:
+        """The engine's caches; nothing is loaded or saved before. Without a mover, nothing is
+        loaded from another position."""
+        self._cache, self._mover = cache, mover
 
     def begin(self, plan: StepPlan) -> None:
         """Starts what the scheduler wants, once. Waits for nothing."""
@@ -167,17 +171,8 @@ class WorkerSide:
         state, _ = self._client.validate(load.lease_id, load.holder, timeout_s=VALIDATE_S)
         if state != "valid":
             return _failed("donor_stale", f"the lease is {state}")
-        block_size = (len(load.tokens) - load.target_start) // len(load.block_ids)
-        wanted = Wanted(
-            first=load.target_start // block_size,
-            end=len(load.tokens) // block_size,
-            tokens=load.tokens,
-            donor_start=load.donor_offset,
-            namespace=load.namespace,
-            layout=cache.layout,
-        )
         try:
-            pages = self._store.read(load.donor_id, wanted)
+            pages = self._read(load, cache.layout)
         except ReadError as error:
             return _failed("load_failed", str(error), donor_lost=error.for_good)
         if len(pages) != len(load.block_ids):
@@ -186,6 +181,26 @@ class WorkerSide:
             return None
         cache.write(load.block_ids, pages)
         return LoadResult(1, "", "", donor_lost=False)
+
+    def _read(self, load: Load, layout: str) -> Pages:
+        tokens = len(load.tokens) - load.target_start
+        block_size = tokens // len(load.block_ids)
+        start = load.donor_offset + load.target_start
+        wanted = Wanted(
+            first=start // block_size,
+            # The last block whole, also where the tokens end within it.
+            end=-(-(start + tokens) // block_size),
+            tokens=load.tokens,
+            donor_start=load.donor_offset,
+            namespace=load.namespace,
+            layout=layout,
+        )
+        pages = self._store.read(load.donor_id, wanted)
+        if load.donor_offset == 0:
+            return pages
+        if self._mover is None:
+            raise ReadError("mismatch", "keys of another position")
+        return self._mover.move(pages, start % block_size, tokens, -load.donor_offset)
 
     def _save(self, job: Save | str) -> None:
         if isinstance(job, str):
