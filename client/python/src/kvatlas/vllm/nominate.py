@@ -24,6 +24,8 @@ from kvatlas.vllm.namespace import adapter_identity, namespace_digest
 LEASE_TTL_MS = 5000
 # With less left than this a lease is renewed before anything is promised on it.
 LEASE_LEFT_MIN_MS = 2500
+# Tokens; some 50 us.
+PACKED_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,13 +184,23 @@ def _prepared(asked: Asked, engine: Namespace) -> Prepared | Declined:
     except ValueError:
         return Declined("unsupported_request", "a blank cache salt")
     try:
-        tokens = np.array(asked.prompt, np.uint32)
+        tokens = _packed(asked.prompt)
     except (OverflowError, TypeError, ValueError):
         return Declined("unsupported_request", "token ids beyond 32 bits")
     namespace = dataclasses.replace(engine, adapter=adapter, tenant_key=tenant)
     if namespace.problem:
         return Declined("namespace_mismatch", namespace.problem)
     return Prepared(tokens, namespace, namespace_digest(namespace))
+
+
+def _packed(prompt: Sequence[int]) -> TokenIds:
+    """In pieces, between which the scheduler's thread gets its turn: a list of ids becomes an array
+    only under the interpreter's lock."""
+    tokens = np.empty(len(prompt), np.uint32)
+    for start in range(0, len(prompt), PACKED_AT_ONCE):
+        tokens[start : start + PACKED_AT_ONCE] = prompt[start : start + PACKED_AT_ONCE]
+        time.sleep(0)
+    return tokens
 
 
 def _told(declined: Declined) -> dict[str, str]:
