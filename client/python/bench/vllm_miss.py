@@ -36,11 +36,15 @@ CALLS = (
 
 
 class PausingEngine(FakeEngine):
-    """Its model takes its time, and says anything."""
+    """Its model takes its time, and says anything; a step without the model takes some, too."""
+
+    def step(self) -> None:
+        time.sleep(STEP_S / 2)
+        super().step()
 
     def _forward(self, request: Request, first: int, end: int) -> int:
         request.computed += end - first
-        time.sleep(STEP_S)
+        time.sleep(STEP_S / 2)
         return 0
 
 

@@ -243,7 +243,11 @@ class FakeEngine:
     def step(self) -> None:
         scheduled = self._schedule()
         ended, self._ended = self._ended, set()
-        output = types.SimpleNamespace(finished_req_ids=ended, num_scheduled_tokens=scheduled)
+        output = types.SimpleNamespace(
+            finished_req_ids=ended,
+            num_scheduled_tokens=scheduled,
+            total_num_scheduled_tokens=sum(scheduled.values()),
+        )
         plan = self.scheduler.build_connector_meta(output)
         for request_id, tokens in scheduled.items():
             self.requests[request_id].num_computed_tokens += tokens

@@ -97,7 +97,7 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
 
     def build_connector_meta(self, scheduler_output: Any) -> StepPlan:
         """What the workers are to do in this step."""
-        return self._in_scheduler.step_plan()
+        return self._in_scheduler.step_plan(scheduler_output.total_num_scheduled_tokens)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """What the workers have done."""

@@ -187,9 +187,12 @@ class SchedulerSide:
         )
         self._plan.loads.append(tracked.load)
 
-    def step_plan(self) -> StepPlan:
-        """What the workers are to do in this step."""
+    def step_plan(self, scheduled_tokens: int) -> StepPlan:
+        """What the workers are to do in this step, in which the model computes so many tokens."""
         plan, self._plan = self._plan, StepPlan()
+        if scheduled_tokens == 0:
+            plan.idle = True
+            plan.looking = any(one.ticket is not None for one in self._tracked.values())
         plan.drops.extend(self._donors.refused())
         self._observe_ended()
         return plan

@@ -29,6 +29,9 @@ SAVES_QUEUE_MAX = 64
 LOAD_S_MAX = 10.0
 # Nobody's schedule waits for this call, unlike a look-up.
 VALIDATE_S = 0.25
+# In a step without the model, so long is waited for loads, saves and look-ups: an engine that only
+# asks again and again would keep the interpreter's lock from the threads that it waits for.
+IDLE_S = 0.001
 # Threads are given so long to end.
 CLOSE_S = 2.0
 
@@ -73,6 +76,8 @@ class WorkerSide:
         self._cache: PagedCache | None = None
         self._mover: Mover | None = None
         self._going: dict[str, _Going] = {}
+        self._saving = 0
+        self._any_done = threading.Event()
         self._loads_done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
         self._saves_done: queue.SimpleQueue[tuple[Save, SaveResult, list[str]]] = (
             queue.SimpleQueue()
@@ -93,6 +98,7 @@ class WorkerSide:
         if plan is self._begun:
             return
         self._begun = plan
+        self._saving += len(plan.saves)
         for load in plan.loads:
             going = _Going(load, time.monotonic())
             self._going[load.request_id] = going
@@ -109,10 +115,12 @@ class WorkerSide:
 
         Which ones were not is in `take_invalid_blocks` and `take_report` of the same step.
         """
+        self._wait_in_idle_step()
         self._give_up_late_loads()
         kept, filled = set(), set()
         while not self._saves_done.empty():
             save, saved, evicted = self._saves_done.get_nowait()
+            self._saving -= 1
             kept.add(save.request_id)
             self._report.saves[save.donor_id] = saved
             self._report.evicted.update(evicted)
@@ -147,6 +155,14 @@ class WorkerSide:
         self._save_lane.close()
         self._client.close()
 
+    def _wait_in_idle_step(self) -> None:
+        plan = self._begun
+        if plan is None or not plan.idle:
+            return
+        if self._going or self._saving or plan.looking:
+            self._any_done.wait(IDLE_S)
+        self._any_done.clear()
+
     def _give_up_late_loads(self) -> None:
         now = time.monotonic()
         for going in list(self._going.values()):
@@ -162,6 +178,7 @@ class WorkerSide:
             result = _failed("load_failed", type(error).__name__)
         if result is not None:
             self._loads_done.put(_Done(going.load, result))
+            self._any_done.set()
 
     def _fill(self, going: _Going) -> LoadResult | None:
         """None: it was given up, and that has been told."""
@@ -220,6 +237,7 @@ class WorkerSide:
             _log.exception("a save failed")
             result = SaveResult(1, 0, type(error).__name__)
         self._saves_done.put((job, result, evicted))
+        self._any_done.set()
 
     def _drop(self, donor_id: str) -> None:
         try:
