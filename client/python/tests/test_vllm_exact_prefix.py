@@ -80,6 +80,39 @@ def test_another_engine_reads_the_same_folder(rig: Rig) -> None:
     assert rig.reuse("second")["provenance"] == "exact_external_hit"
 
 
+def test_every_worker_keeps_and_loads_its_share(rig: Rig) -> None:
+    engine = rig.engine(changes={"parallel_config__tensor_parallel_size": 2})
+    prompts = [prompt(seed) for seed in range(3)]
+    for number, tokens in enumerate(prompts):
+        engine.run(request(f"cold-{number}", tokens))
+    rig.until_registered(3, engine)
+    assert len(list(rig.store.glob("*/0-of-2.safetensors"))) == 3
+    assert len(list(rig.store.glob("*/1-of-2.safetensors"))) == 3
+    engine.reset_prefix_cache()
+    assert engine.run(request("warm", prompts[0])) == [model_outputs(prompts[0], 4)]
+    assert rig.reuse("warm")["provenance"] == "exact_external_hit"
+    for path in rig.store.glob("*/1-of-2.safetensors"):
+        path.unlink()
+    engine.reset_prefix_cache()
+    assert engine.run(request("half", prompts[1])) == [model_outputs(prompts[1], 4)]
+    assert rig.reuse("half")["reason"] == "load_failed"
+    rig.until_no_lease()
+
+
+def test_a_share_that_is_not_kept_makes_no_donor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = rig.engine(changes={"parallel_config__tensor_parallel_size": 2})
+    store = engine.workers[1].connector._worker._store
+
+    def full(*_: object) -> list[str]:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(store, "write", full)
+    engine.run(request("cold", prompt(1)))
+    rig.until(lambda: bool(rig.audit("capture")), engine)
+    rig.until(lambda: not list(rig.store.glob("*/*.safetensors")), engine)
+    assert rig.audit("registered") == []
+
+
 def test_salts_and_adapters_are_apart(rig: Rig, tmp_path: Path) -> None:
     engine = rig.engine()
     tokens = prompt(1)

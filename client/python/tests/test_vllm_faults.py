@@ -298,6 +298,31 @@ def test_a_read_that_hangs_is_given_up_and_fills_nothing_later(
     assert all(np.array_equal(one, two) for one, two in zip(before, after, strict=True))
 
 
+def test_more_saves_than_can_wait_are_left_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvatlas.vllm.worker.SAVES_QUEUE_MAX", 2)
+    engine = rig.engine()
+    store = engine.worker._worker._store
+    write, goes_on = store.write, threading.Event()
+
+    def slow(*arguments: Any) -> list[str]:
+        goes_on.wait(20)
+        return write(*arguments)
+
+    monkeypatch.setattr(store, "write", slow)
+    named = [request(f"r{number}", prompt(number, 100)) for number in range(8)]
+    for one in named:
+        engine.add(one)
+    rig.until(lambda: all(one.finished for one in named), engine)
+    rig.until(lambda: len(rig.audit("capture")) >= 5, engine)
+    goes_on.set()
+    rig.until(lambda: not engine.requests, engine)
+    rig.until(lambda: len(rig.audit("capture")) == 8, engine)
+    told = [line["detail"] for line in rig.audit("capture") if not line["kept"]]
+    assert set(told) == {"too many saves wait"}
+    assert 1 <= len(told) <= 5
+    assert engine.pool.free == 512
+
+
 def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:
     size = 25 * 16 * 8 * 2
     engine = rig.engine(extra={"kv_store": f"memory,max={3 * size}"})

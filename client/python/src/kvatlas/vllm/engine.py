@@ -20,7 +20,7 @@ def check_mode(vllm_config: Any, mode: str) -> None:
     if mode == "discovery_only":
         return
     transfer = vllm_config.kv_transfer_config
-    if transfer.kv_load_failure_policy != "recompute":
+    if getattr(transfer, "kv_load_failure_policy", "fail") != "recompute":
         raise ValueError(
             f'mode {mode} needs "kv_load_failure_policy": "recompute" in the kv-transfer-config: '
             "with the default, `fail`, a donor that has gone would fail the request"
