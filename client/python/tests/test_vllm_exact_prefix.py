@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_engine import model_outputs
+from fake_engine import Status, model_outputs
 from rig import Rig, prompt, request
 
 
 @pytest.fixture
-def rig(tmp_path: Path, serve: Callable[..., object]) -> Iterator[Rig]:
+def rig(
+    tmp_path: Path, serve: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Rig]:
+    # So long that a lease that is not given back outlives the test.
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 300_000)
     server = serve("--mode", "materialize")
     made = Rig(tmp_path, server.address)  # type: ignore[attr-defined]
     yield made
@@ -239,6 +244,50 @@ def test_aborts_at_any_step_leave_nothing_behind(rig: Rig) -> None:
         assert engine.pool.free == free
     rig.until_no_lease()
     assert engine.run(request("after", tokens)) == [model_outputs(tokens, 4)]
+
+
+def test_an_abort_during_a_load_gives_the_lease_back_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = rig.engine()
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    store = engine.worker._worker._store
+    read, goes_on = store.read, threading.Event()
+
+    def slow(*arguments: object) -> object:
+        goes_on.wait(20)
+        return read(*arguments)
+
+    monkeypatch.setattr(store, "read", slow)
+    loading = request("loading", tokens)
+    engine.add(loading)
+    rig.until(lambda: loading.status is Status.WAITING_FOR_REMOTE_KVS, engine)
+    engine.abort("loading")
+    rig.until_no_lease()
+    assert engine.requests, "its blocks are still being filled"
+    goes_on.set()
+    rig.until(lambda: not engine.requests, engine)
+    assert engine.pool.free == 512
+    assert rig.reuse("loading")["provenance"] == "candidate_rejected"
+
+
+def test_a_request_that_ends_while_it_waits_for_blocks_gives_its_lease_back(rig: Rig) -> None:
+    engine = rig.engine(blocks=40)
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    assert engine.pool.take(30) is not None
+    engine.add(request("waits", tokens))
+    rig.until(lambda: rig.client.status().leases_held == 1, engine)
+    for _ in range(20):
+        engine.step()
+    engine.abort("waits")
+    rig.until_no_lease()
+    assert rig.reuse("waits")["reason"] in ("allocation_failed", "")
 
 
 def test_preemptions_change_nothing(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from rig import Rig, prompt, request
 from slow_proxy import SlowProxy
 
 from kvatlas import Owner
+from kvatlas.vllm.control import RENEW_S
 
 
 @pytest.fixture
@@ -213,6 +215,7 @@ def test_a_service_that_comes_back_is_asked_and_holds_leases_again(rig: Rig, ser
         engine.run(request(f"dead-{number}", tokens))
         engine.reset_prefix_cache()
     back = server.again()
+    begun = time.monotonic()
     try:
         served = 0
 
@@ -225,8 +228,33 @@ def test_a_service_that_comes_back_is_asked_and_holds_leases_again(rig: Rig, ser
             return one.computed < len(tokens)
 
         rig.until(loads)
+        # Sooner than the owner's announcement would have been renewed anyway.
+        assert time.monotonic() - begun < RENEW_S - 1
     finally:
         back.stop()
+
+
+def test_a_service_that_lost_its_donors_gets_them_again(rig: Rig, server: Any) -> None:
+    tokens = prompt(1)
+    engine = warmed(rig, tokens)
+    server.stop()
+    arguments = ["--data-dir", str(rig.folder / "new"), "--mode", "materialize"]
+    fresh = dataclasses.replace(server, arguments=arguments).again()
+    try:
+        turn = 0
+
+        def registered_again() -> bool:
+            nonlocal turn
+            turn += 1
+            assert engine.run(request(f"r{turn}", tokens)) == [model_outputs(tokens, 4)]
+            engine.reset_prefix_cache()
+            return len(rig.audit("registered")) == 2
+
+        rig.until(registered_again)
+        assert engine.run(request("last", tokens)) == [model_outputs(tokens, 4)]
+        assert rig.reuse("last")["provenance"] == "exact_external_hit"
+    finally:
+        fresh.stop()
 
 
 def test_restarts_under_load_fail_nothing(rig: Rig, server: Any) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from harness import Engine, audit_lines, default_llm
 
 VOCABULARY = 5000
+# So long that a lease that is not given back is still there at the end.
+LEASE_TTL_MS = 600_000
 EXTRA = {
     "mode": "exact_prefix",
     "min_prompt_tokens": 64,
@@ -77,6 +79,7 @@ class Stories:
         steps: list[Step],
         service: tuple[str, ...] = (),
         extra: dict[str, Any] | None = None,
+        lease_ttl_ms: int = LEASE_TTL_MS,
         **llm: Any,
     ) -> Played:
         """With the connector and a folder of donors."""
@@ -86,7 +89,7 @@ class Stories:
             "audit_path": str(self._audit),
             **(extra or {}),
         }
-        return self._play(given, list(service), steps, llm)
+        return self._play(given, list(service), steps, llm, lease_ttl_ms)
 
     def _play(
         self,
@@ -94,6 +97,7 @@ class Stories:
         service: list[str],
         steps: list[Step],
         llm: dict[str, Any],
+        lease_ttl_ms: int = LEASE_TTL_MS,
     ) -> Played:
         answer = self._engine.run(
             "play_connector.py",
@@ -102,6 +106,7 @@ class Stories:
                 "llm": {**default_llm(), **llm},
                 "extra": extra,
                 "service": service,
+                "lease_ttl_ms": lease_ttl_ms,
                 "steps": steps,
             },
         )

@@ -2,7 +2,8 @@
 
 The engine's core runs in this process, so that a step can reach its scheduler. The spec holds
 `model`, `llm`, `extra` (the connector's extra config, or null for none), `service` (arguments of
-`kvatlas serve`; it is started here and can be killed) and `steps`, each named by its `do`:
+`kvatlas serve`; it is started here and can be killed), `lease_ttl_ms` and `steps`, each named by
+its `do`:
   ask      `prompts` of token ids, one after the other or `together`; `max_tokens`; `chapter`, which
            results are found under
   reset    the engine's own prefix cache
@@ -40,6 +41,7 @@ from slow_proxy import SlowProxy
 from vllm import LLM, SamplingParams
 
 from kvatlas import Client
+from kvatlas.vllm import nominate
 
 SETTLE_S_MAX = 60.0
 PAUSE_S = 0.02
@@ -55,6 +57,7 @@ TIMED = (
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
+    nominate.LEASE_TTL_MS = spec["lease_ttl_ms"]
     with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:
         service = Service(Path(folder), spec.get("service", []))
         story = Story(spec, service)
@@ -236,8 +239,8 @@ class Story:
         return {"leases": status.leases_held, "donors": status.donors}
 
     def preemptions(self) -> int:
-        counters = (one for one in self._llm.get_metrics() if one.name.endswith("preemptions"))
-        return sum(int(counter.value) for counter in counters)
+        metrics = self._llm.get_metrics()
+        return sum(int(one.value) for one in metrics if one.name == "vllm:num_preemptions")
 
     def close(self) -> None:
         self._llm.llm_engine.engine_core.shutdown()
