@@ -354,6 +354,18 @@ def test_a_reset_of_the_connector_forgets_what_was_captured(rig: Rig) -> None:
     assert rig.reuse("third")["provenance"] == "exact_external_hit"
 
 
+def test_what_was_computed_before_a_reset_is_not_captured_after_it(rig: Rig) -> None:
+    engine = rig.engine()
+    running = request("running", prompt(1), max_tokens=20)
+    engine.add(running)
+    rig.until(lambda: running.num_output_tokens > 3, engine)
+    engine.scheduler.reset_cache()
+    rig.until(lambda: not engine.requests, engine)
+    engine.run(request("after", prompt(2)))
+    rig.until_registered(1, engine)
+    assert [line["request_id"] for line in rig.audit("capture")] == ["after"]
+
+
 def test_an_engine_that_ends_takes_its_donors_with_it(rig: Rig) -> None:
     engine = rig.engine()
     engine.run(request("cold", prompt(1)))

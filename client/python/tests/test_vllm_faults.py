@@ -313,7 +313,7 @@ def test_a_read_that_hangs_is_given_up_and_fills_nothing_later(
 
     def hanging(*arguments: Any) -> Any:
         hangs.wait(20)
-        return np.zeros_like(read(*arguments))
+        return np.full_like(read(*arguments), 7)
 
     monkeypatch.setattr(store, "read", hanging)
     assert engine.run(request("hung", tokens)) == [model_outputs(tokens, 4)]
