@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--no-put", action="store_true", help="only write the files")
     made.add_argument("--device", default="cpu", help="cpu, cuda, ... (cpu)")
     made.add_argument(
-        "--dtype", default="auto", help="auto (float32 on a CPU, else the model's), or torch's name"
+        "--dtype", default="", help="by torch's name (float32 on a CPU, else bfloat16)"
     )
     made.add_argument("--batch", type=int, default=0, help="blocks left out at a time (as fit)")
     return made
@@ -131,7 +132,7 @@ def bake(options: argparse.Namespace) -> None:
             algorithm.steps(cartridge, probes),
             lambda tell, score=algorithm.score, more=more: score(cartridge, probes, tell, **more),
         )
-        files[name] = options.out / f"{options.prefix_hash}_{name.replace('-', '_')}.pt"
+        files[name] = options.out / file_name(options.prefix_hash, name)
         torch.save(schema(cartridge, name, scores, options.model), files[name])
         print(f"wrote {files[name]}")
     if not options.no_put:
@@ -165,25 +166,23 @@ def put_and_sweep(
     print(table(measured, cartridge.blocks))
 
 
+def file_name(prefix_hash: str, algorithm: str) -> str:
+    """A prefix's name may be anything; a file's may not."""
+    return re.sub(r"[^\w.-]", "_", f"{prefix_hash}_{algorithm.replace('-', '_')}.pt")
+
+
 def load(options: argparse.Namespace) -> tuple[Any, Any]:
     """The model and its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    dtype = options.dtype
-    if dtype == "auto" and options.device == "cpu":
-        dtype = "float32"
-    if dtype != "auto":
-        dtype = getattr(torch, dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"--dtype {options.dtype} is none of torch's")
+    dtype = options.dtype or ("float32" if options.device == "cpu" else "bfloat16")
+    if not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise ValueError(f"--dtype {dtype} is none of torch's")
     # "eager" is the one implementation that tells its attention.
-    model = AutoModelForCausalLM.from_pretrained(
-        options.model, torch_dtype=dtype, attn_implementation="eager"
-    )
-    return model.eval().requires_grad_(False).to(options.device), AutoTokenizer.from_pretrained(
-        options.model
-    )
+    model = AutoModelForCausalLM.from_pretrained(options.model, attn_implementation="eager")
+    model = model.eval().requires_grad_(False).to(options.device, getattr(torch, dtype))
+    return model, AutoTokenizer.from_pretrained(options.model)
 
 
 def read_prefix(options: argparse.Namespace, tokenizer: Any) -> torch.Tensor:

@@ -23,7 +23,7 @@ def no_progress(_: int) -> None:
 
 
 class UnsupportedModel(ValueError):
-    """A model whose layers do not each hold every token's key and value."""
+    """A model in which not every layer attends to every token."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,8 @@ def prefill(
     model: Any, tokens: torch.Tensor, block_size: int, progress: Progress = no_progress
 ) -> Cartridge:
     """Runs the prefix through the model once. UnsupportedModel for windows and state spaces."""
+    if not attends_to_all(model.config.get_text_config()):
+        raise UnsupportedModel("a layer attends to a window, or not at all")
     cache = DynamicCache()
     with torch.inference_mode():
         for chunk in tokens.split(PREFILL_TOKENS):
@@ -112,6 +114,14 @@ def read(cartridge: Cartridge, probe: torch.Tensor, hidden: Sequence[Sequence[in
         output_hidden_states=True,
     )
     return Reading(torch.stack(out.hidden_states[1:]), out.logits)
+
+
+def attends_to_all(config: Any) -> bool:
+    """Whether every layer attends to every token, by what the model's configuration says."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return all(kind == "full_attention" for kind in kinds)
+    return not getattr(config, "sliding_window", None)
 
 
 def _stored(cache: Any) -> tuple[list[Any], list[Any]]:
