@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    import torch
-
-    from kvatlas.bake.cartridge import Cartridge
 
 ALGORITHM_NAMES = ("kri-d-kv-sum", "kri-a", "kri-g")
 POLICIES = ("top-k", "A1R2", "segment-quota:1,2,4", "random-middle:1,2,0", "recency")
-PROBES = ("\n\nIn short, the text above says that", "\n\nThe most important fact in it is that")
-JUDGES = ("\n\nQuestion: What does the text report?\nAnswer: It reports that",)
 
 DESCRIPTION = """\
 Bakes priors for a cartridge (a long prefix, in blocks of tokens) with any causal language model of
@@ -45,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     options = parser().parse_args(arguments)
     try:
-        bake(options)
+        # Imports torch, which --help and a wrong command shall not wait for.
+        importlib.import_module("kvatlas.bake.run").bake(options)
     except (OSError, ValueError, ImportError) as error:
         print(f"kvatlas.bake: {error}", file=sys.stderr)
         return 1
@@ -101,123 +93,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--dtype", default="", help="by torch's name (float32 on a CPU, else bfloat16)"
     )
+    made.add_argument(
+        "--repair",
+        type=repair,
+        metavar="NAME:RATIO",
+        help="what engines shall recompute after injection, such as xa25:0.25",
+    )
     made.add_argument("--batch", type=int, default=0, help="blocks left out at a time (as fit)")
     return made
 
 
-def bake(options: argparse.Namespace) -> None:
-    """Everything, in order."""
-    # Only here, so that --help needs neither.
-    import torch
-
-    from kvatlas.bake.cartridge import prefill
-    from kvatlas.bake.scores import ALGORITHMS, schema
-
-    model, tokenizer = load(options)
-    tokens = read_prefix(options, tokenizer)
-    if len(tokens) < 2 * options.block_size:
-        raise ValueError(f"the prefix has {len(tokens)} tokens, less than two blocks")
-    probes = encode(tokenizer, options.probe or PROBES)
-    cartridge = with_bar(
-        "prefill", len(tokens), lambda tell: prefill(model, tokens, options.block_size, tell)
-    )
-    print(f"{cartridge.length} tokens, {cartridge.blocks} blocks, {cartridge.layers} layers")
-    options.out.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for name in options.algorithms:
-        algorithm = ALGORITHMS[name]
-        more = {"batch": options.batch} if name == "kri-d-kv-sum" else {}
-        scores = with_bar(
-            name,
-            algorithm.steps(cartridge, probes),
-            lambda tell, score=algorithm.score, more=more: score(cartridge, probes, tell, **more),
-        )
-        files[name] = options.out / file_name(options.prefix_hash, name)
-        torch.save(schema(cartridge, name, scores, options.model), files[name])
-        print(f"wrote {files[name]}")
-    if not options.no_put:
-        put_and_sweep(options, cartridge, files, encode(tokenizer, options.judge or JUDGES))
-
-
-def put_and_sweep(
-    options: argparse.Namespace,
-    cartridge: Cartridge,
-    files: dict[str, Path],
-    judges: list[torch.Tensor],
-) -> None:
-    """Puts the priors and prints the table."""
-    from kvatlas import Client, KvatlasError
-    from kvatlas.bake.sweep import ask, measure, table
-
-    with Client(options.address) as client:
-        for name, path in files.items():
-            try:
-                stored = client.put_prior(path, options.prefix_hash, algorithm=name)
-            except KvatlasError as error:
-                raise ValueError(f"{path} was not put: {error}") from None
-            print(f"put {name}, generation {stored.generation}")
-        lines = ask(
-            client, cartridge, options.prefix_hash, list(files), options.k, options.policies
-        )
-    different = len({line.blocks for line in lines if line.blocks is not None})
-    measured = with_bar(
-        "sweep", different * len(judges), lambda tell: measure(cartridge, judges, lines, tell)
-    )
-    print(table(measured, cartridge.blocks))
-
-
-def file_name(prefix_hash: str, algorithm: str) -> str:
-    """A prefix's name may be anything; a file's may not."""
-    return re.sub(r"[^\w.-]", "_", f"{prefix_hash}_{algorithm.replace('-', '_')}.pt")
-
-
-def load(options: argparse.Namespace) -> tuple[Any, Any]:
-    """The model and its tokenizer."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    dtype = options.dtype or ("float32" if options.device == "cpu" else "bfloat16")
-    if not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise ValueError(f"--dtype {dtype} is none of torch's")
-    # "eager" is the one implementation that tells its attention.
-    model = AutoModelForCausalLM.from_pretrained(options.model, attn_implementation="eager")
-    model = model.eval().requires_grad_(False).to(options.device, getattr(torch, dtype))
-    return model, AutoTokenizer.from_pretrained(options.model)
-
-
-def read_prefix(options: argparse.Namespace, tokenizer: Any) -> torch.Tensor:
-    """The cartridge's tokens."""
-    import torch
-
-    if options.tokens is not None:
-        ids = json.loads(options.tokens.read_text())
-        if not (isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids)):
-            raise ValueError(f"{options.tokens} is no JSON list of token ids")
-    else:
-        ids = tokenizer(options.text.read_text())["input_ids"]
-    return torch.tensor(ids, dtype=torch.long)
-
-
-def encode(tokenizer: Any, texts: Sequence[str]) -> list[torch.Tensor]:
-    """Texts that follow the prefix, so without a token that begins one."""
-    import torch
-
-    encoded = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    if any(len(ids) < 2 for ids in encoded):
-        raise ValueError("a probe and a judge each have at least two tokens")
-    return [torch.tensor(ids, dtype=torch.long) for ids in encoded]
-
-
-_Result = TypeVar("_Result")
-
-
-def with_bar(name: str, steps: int, work: Callable[[Callable[[int], object]], _Result]) -> _Result:
-    """Does the work behind a progress bar."""
-    # transformers needs it anyway.
-    from tqdm import tqdm
-
-    with tqdm(total=steps, desc=name.ljust(12), file=sys.stderr) as bar:
-        return work(bar.update)
+def repair(told: str) -> tuple[str, float]:
+    """ValueError, for argparse to tell."""
+    name, _, ratio = told.rpartition(":")
+    return name, float(ratio)
 
 
 if __name__ == "__main__":

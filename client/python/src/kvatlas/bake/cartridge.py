@@ -15,10 +15,11 @@ PREFILL_TOKENS = 512
 CACHE_BYTES_MAX = 1 << 30
 BATCH_MAX = 64
 
-Progress = Callable[[int], object]
+# Told how many steps are done, and of how many.
+Progress = Callable[[int, int], object]
 
 
-def no_progress(_: int) -> None:
+def no_progress(_done: int, _steps: int) -> None:
     """Tells nobody."""
 
 
@@ -36,6 +37,8 @@ class Cartridge:
     # Each [1, KV heads, tokens, head_dim]; keys with their rotation.
     keys: list[torch.Tensor]
     values: list[torch.Tensor]
+    # Probes that are run at once; 0: as many as fit.
+    batch: int = 0
 
     @property
     def length(self) -> int:
@@ -57,8 +60,10 @@ class Cartridge:
         return slice(block * self.block_size, min((block + 1) * self.block_size, self.length))
 
     def batch_max(self) -> int:
-        """How many probes fit into one batch."""
-        stored = sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
+        """How many probes are run at once."""
+        if self.batch:
+            return self.batch
+        stored: int = sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
         return max(1, min(BATCH_MAX, CACHE_BYTES_MAX // max(stored, 1)))
 
 
@@ -80,9 +85,10 @@ def prefill(
         raise UnsupportedModel("a layer attends to a window, or not at all")
     cache = DynamicCache()
     with torch.inference_mode():
-        for chunk in tokens.split(PREFILL_TOKENS):
+        for start in range(0, len(tokens), PREFILL_TOKENS):
+            chunk = tokens[start : start + PREFILL_TOKENS]
             model(chunk[None].to(model.device), past_key_values=cache, use_cache=True)
-            progress(len(chunk))
+            progress(start + len(chunk), len(tokens))
     keys, values = _stored(cache)
     for layer, key in enumerate(keys):
         if key is None or key.dim() != 4 or key.shape[2] != len(tokens):
@@ -102,7 +108,7 @@ def read(cartridge: Cartridge, probe: torch.Tensor, hidden: Sequence[Sequence[in
         for block in blocks:
             mask[row, cartridge.span(block)] = 0
     cache = DynamicCache()
-    for layer, (key, value) in enumerate(zip(cartridge.keys, cartridge.values)):
+    for layer, (key, value) in enumerate(zip(cartridge.keys, cartridge.values, strict=True)):
         cache.update(key.expand(rows, -1, -1, -1), value.expand(rows, -1, -1, -1), layer)
     positions = torch.arange(cartridge.length, cartridge.length + len(probe))
     out = model(

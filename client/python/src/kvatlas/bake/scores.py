@@ -1,4 +1,4 @@
-"""The algorithms: each gives every block of a cartridge a score, as [layers, KV heads or 1, blocks].
+"""The algorithms: each scores every block of a cartridge, as [layers, KV heads or 1, blocks].
 
 Higher means more needed. The server takes the mean over layers and heads, so that a sum over layers
 ranks alike.
@@ -24,41 +24,40 @@ def kri_d_kv_sum(
     cartridge: Cartridge,
     probes: Sequence[torch.Tensor],
     progress: Progress = no_progress,
-    batch: int = 0,
 ) -> torch.Tensor:
     """How far the hidden states of what follows move when the block is left out, layer by layer.
 
     The L2 norm of the difference to the hidden states with the full cache, the mean over the
-    probes' tokens; [layers, 1, blocks]. `batch` blocks are left out at a time, one in each row.
+    probes' tokens; [layers, 1, blocks]. Each row of a batch leaves out another block.
     """
-    rows = batch or cartridge.batch_max()
     scores = torch.zeros(cartridge.layers, 1, cartridge.blocks)
     with torch.inference_mode():
-        for probe in probes:
+        for done, probe in enumerate(probes):
             full = read(cartridge, probe, [[]]).hidden
-            for blocks in torch.arange(cartridge.blocks).split(rows):
+            for blocks in torch.arange(cartridge.blocks).split(cartridge.batch_max()):
                 left_out = read(cartridge, probe, [[block] for block in blocks.tolist()]).hidden
                 moved = (left_out - full).float().norm(dim=-1).mean(dim=-1)
                 scores[:, 0, blocks] += moved.cpu() / len(probes)
-                progress(len(blocks))
+                told = done * cartridge.blocks + int(blocks[-1]) + 1
+                progress(told, len(probes) * cartridge.blocks)
     return scores
 
 
-def kri_a(
-    cartridge: Cartridge, probes: Sequence[torch.Tensor], progress: Progress = no_progress
-) -> torch.Tensor:
+def kri_a(cartridge: Cartridge, progress: Progress = no_progress) -> torch.Tensor:
     """How much attention the block gets while the prefix is prefilled.
 
     The probability on the block's keys, the mean over the prefix's tokens and over the query heads
-    that share a KV head; [layers, KV heads, blocks], a head's blocks sum to 1. The probes are not
-    looked at. Early blocks are seen by more tokens, the latest by themselves alone.
+    that share a KV head; [layers, KV heads, blocks], a head's blocks sum to 1. Early blocks are
+    seen by more tokens, the last by its own alone.
     """
     model, heads = cartridge.model, cartridge.keys[0].shape[1]
     mass = torch.zeros(cartridge.layers, heads, cartridge.blocks)
     row_bytes = 4 * cartridge.layers * model.config.num_attention_heads * cartridge.length
     cache = DynamicCache()
     with torch.inference_mode():
-        for chunk in cartridge.tokens.split(max(1, ATTENTION_BYTES_MAX // row_bytes)):
+        rows = max(1, ATTENTION_BYTES_MAX // row_bytes)
+        for start in range(0, cartridge.length, rows):
+            chunk = cartridge.tokens[start : start + rows]
             out = model(
                 chunk[None].to(model.device),
                 past_key_values=cache,
@@ -67,7 +66,7 @@ def kri_a(
             )
             for layer, attention in enumerate(out.attentions):
                 mass[layer] += _by_block(cartridge, attention[0].float().sum(dim=1)).cpu()
-            progress(len(chunk))
+            progress(start + len(chunk), cartridge.length)
     return mass / cartridge.length
 
 
@@ -76,12 +75,12 @@ def kri_g(
 ) -> torch.Tensor:
     """How steeply the loss on what follows depends on the block's mean key.
 
-    The L2 norm of the gradient of the probe's next-token loss; [layers, KV heads, blocks]. To move a
-    block's mean key is to move each of its keys as much, so that gradient is the sum over them.
+    The L2 norm of the gradient of the probe's next-token loss; [layers, KV heads, blocks]. To move
+    a block's mean key is to move each of its keys as much, so that gradient is the sum over them.
     """
     heads = cartridge.keys[0].shape[1]
     scores = torch.zeros(cartridge.layers, heads, cartridge.blocks)
-    for probe in probes:
+    for done, probe in enumerate(probes, 1):
         keys = [key.clone().requires_grad_() for key in cartridge.keys]
         values = [value.clone() for value in cartridge.values]
         probed = dataclasses.replace(cartridge, keys=keys, values=values)
@@ -92,31 +91,15 @@ def kri_g(
             for block in range(cartridge.blocks):
                 moved = gradient[0, :, cartridge.span(block)].float().sum(dim=1).norm(dim=-1)
                 scores[layer, :, block] += moved.cpu() / len(probes)
-        progress(1)
+        progress(done, len(probes))
     return scores
 
 
-@dataclasses.dataclass(frozen=True)
-class Algorithm:
-    """A way to score blocks, and how many steps it tells of."""
-
-    score: Callable[..., torch.Tensor]
-    steps: Callable[[Cartridge, Sequence[torch.Tensor]], int]
-
-
-ALGORITHMS: dict[str, Algorithm] = {
-    "kri-d-kv-sum": Algorithm(kri_d_kv_sum, lambda c, probes: c.blocks * len(probes)),
-    "kri-a": Algorithm(kri_a, lambda c, probes: c.length),
-    "kri-g": Algorithm(kri_g, lambda c, probes: len(probes)),
+ALGORITHMS: dict[str, Callable[[Cartridge, Sequence[torch.Tensor], Progress], torch.Tensor]] = {
+    "kri-d-kv-sum": kri_d_kv_sum,
+    "kri-a": lambda cartridge, _probes, progress: kri_a(cartridge, progress),
+    "kri-g": kri_g,
 }
-
-
-def _by_block(cartridge: Cartridge, by_key: torch.Tensor) -> torch.Tensor:
-    """[query heads, keys] to [KV heads, blocks]: sums over keys, means over heads of a group."""
-    heads = cartridge.keys[0].shape[1]
-    missing = cartridge.blocks * cartridge.block_size - by_key.shape[1]
-    blocks = functional.pad(by_key, (0, missing)).view(len(by_key), cartridge.blocks, -1).sum(-1)
-    return blocks.view(heads, -1, cartridge.blocks).mean(dim=1)
 
 
 def schema(cartridge: Cartridge, algorithm: str, scores: torch.Tensor, model_id: str) -> Any:
@@ -133,3 +116,11 @@ def schema(cartridge: Cartridge, algorithm: str, scores: torch.Tensor, model_id:
         "num_layers": layers,
         "num_kv_heads": heads,
     }
+
+
+def _by_block(cartridge: Cartridge, by_key: torch.Tensor) -> torch.Tensor:
+    """[query heads, keys] to [KV heads, blocks]: sums over keys, means over heads of a group."""
+    heads = cartridge.keys[0].shape[1]
+    missing = cartridge.blocks * cartridge.block_size - by_key.shape[1]
+    blocks = functional.pad(by_key, (0, missing)).view(len(by_key), cartridge.blocks, -1).sum(-1)
+    return blocks.view(heads, -1, cartridge.blocks).mean(dim=1)

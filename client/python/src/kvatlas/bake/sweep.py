@@ -34,33 +34,39 @@ class Line:
     divergence: float | None = None
 
 
-def ask(
-    client: Client,
-    cartridge: Cartridge,
-    prefix_hash: str,
-    algorithms: Sequence[str],
-    ks: Iterable[int],
-    policies: Sequence[str],
-) -> list[Line]:
-    """One manifest for each K, policy, and, where the policy looks at scores, algorithm."""
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is asked for: each K with each policy, and with each algorithm that it looks at."""
+
+    algorithms: Sequence[str]
+    ks: Sequence[int]
+    policies: Sequence[str]
+
+    def lines(self) -> Iterable[tuple[int, str, str]]:
+        """K, policy and algorithm; "-" where the policy looks at positions alone."""
+        for k in sorted(set(self.ks)):
+            for policy in self.policies:
+                positional = policy.partition(":")[0] in POSITIONAL
+                for algorithm in ["-"] if positional else self.algorithms:
+                    yield k, policy, algorithm
+
+
+def ask(client: Client, cartridge: Cartridge, prefix_hash: str, plan: Plan) -> list[Line]:
+    """One manifest for each line of the plan."""
     lines = []
-    for k in sorted(set(ks)):
-        for policy in policies:
-            positional = policy.partition(":")[0] in POSITIONAL
-            for algorithm in algorithms[:1] if positional else algorithms:
-                answer = client.get_manifest(
-                    prefix_hash,
-                    k=k,
-                    algorithm=algorithm,
-                    policy=budgeted(policy, k),
-                    total_blocks=cartridge.blocks,
-                    timeout_s=LOOKUP_TIMEOUT_S,
-                )
-                name = "-" if positional else algorithm
-                if isinstance(answer, Miss):
-                    lines.append(Line(name, policy, k, None, f"{answer.reason} {answer.detail}"))
-                else:
-                    lines.append(Line(name, answer.policy, k, answer.block_indices, answer.reason))
+    for k, policy, algorithm in plan.lines():
+        answer = client.get_manifest(
+            prefix_hash,
+            k=k,
+            algorithm="" if algorithm == "-" else algorithm,
+            policy=budgeted(policy, k),
+            total_blocks=cartridge.blocks,
+            timeout_s=LOOKUP_TIMEOUT_S,
+        )
+        if isinstance(answer, Miss):
+            lines.append(Line(algorithm, policy, k, None, f"{answer.reason} {answer.detail}"))
+        else:
+            lines.append(Line(algorithm, answer.policy, k, answer.block_indices, answer.reason))
     return lines
 
 
@@ -89,7 +95,7 @@ def measure(
     }
     divergences = dict.fromkeys(told, 0.0)
     with torch.inference_mode():
-        for probe in probes:
+        for done, probe in enumerate(probes):
             full = read(cartridge, probe, [[]]).logits.float().log_softmax(dim=-1)
             for batch in _batches(list(told), cartridge.batch_max()):
                 logits = read(cartridge, probe, [told[blocks] for blocks in batch]).logits
@@ -97,9 +103,11 @@ def measure(
                 costs = functional.kl_div(
                     routed, full.expand_as(routed), reduction="none", log_target=True
                 )
-                for blocks, cost in zip(batch, costs.sum(dim=-1).mean(dim=-1).tolist()):
+                means = costs.sum(dim=-1).mean(dim=-1).tolist()
+                for blocks, cost in zip(batch, means, strict=True):
                     divergences[blocks] += cost / len(probes)
-                progress(len(batch))
+                measured = list(told).index(batch[-1]) + 1
+                progress(done * len(told) + measured, len(probes) * len(told))
     return [
         line
         if line.blocks is None
@@ -116,7 +124,9 @@ def table(lines: Sequence[Line], blocks: int) -> str:
         rows.append((str(line.k), line.policy, line.algorithm, cost, _blocks(line)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]])
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]
+        )
         for row in rows
     )
 
