@@ -4,6 +4,7 @@ client = kvatlas.Client()                       # KVATLAS_ADDRESS, else 127.0.0.
 answer = client.find_donor(tokens, namespace)   # Found or Miss, never an exception
 """
 
+from kvatlas.aio import AsyncClient
 from kvatlas.answers import (
     Found,
     Lease,
@@ -23,6 +24,7 @@ from kvatlas.errors import InvalidRequest, KvatlasError
 from kvatlas.namespace import Namespace, tenant_key
 
 __all__ = [
+    "AsyncClient",
     "Breaker",
     "Client",
     "Donor",

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import Message
 
 from kvatlas import answers
 from kvatlas.answers import Asked, Found, Manifest, Miss, Owner, Workers
@@ -69,9 +70,13 @@ class Ask(Generic[_Answer]):
     """A call ready to be made."""
 
     method: Method
-    request: Any
+    request: Message
     # Makes the answer of the response and of the time, by time.monotonic(), it was asked for.
     accept: Callable[[Any, float], _Answer]
+
+    def answer(self, response: bytes, sent_s: float) -> _Answer:
+        """The answer that came, read and checked."""
+        return self.accept(self.method.parse(response), sent_s)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +136,29 @@ class ManifestOptions(TypedDict, total=False):
     allow_fallback: bool
     # In milliseconds; 0: the server's default.
     lease_ttl_ms: int
+
+
+class ReuseDetails(TypedDict, total=False):
+    """What a report may say of a nomination besides its request and its end."""
+
+    # Why it was not used, where it was not: a word of the closed vocabulary.
+    reason: str
+    holder: str
+    # Released by the report when it is held by `holder`.
+    lease_id: bytes
+    tokens_loaded: int
+    invalid_blocks: int
+
+
+class PriorOptions(TypedDict, total=False):
+    """What an upload may say of a prior besides its prefix."""
+
+    # Empty: it serves every query.
+    query_hash: str
+    # Empty: what the file says, else "unknown".
+    algorithm: str
+    # What engines should recompute after injection, such as ("xa25", 0.25).
+    repair: tuple[str, float] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -437,7 +465,7 @@ def prior_parts(
     query_hash: str = "",
     algorithm: str = "",
     repair: tuple[str, float] | None = None,
-) -> Iterator[routing_pb2.PutPriorRequest]:
+) -> Iterator[bytes]:
     """The messages of an upload: a header, then the file in chunks, read as they are sent."""
     size = len(prior) if isinstance(prior, bytes) else pathlib.Path(prior).stat().st_size
     header = routing_pb2.PutPriorHeader(
@@ -448,23 +476,25 @@ def prior_parts(
     return _parts(header, prior)
 
 
-def stored_prior(wire: routing_pb2.PutPriorResponse) -> StoredPrior:
+def stored_prior(response: bytes) -> StoredPrior:
     """What an upload led to."""
+    wire = PUT_PRIOR.parse(response)
     prior = wire.prior
     return StoredPrior(prior.algorithm, prior.generation, prior.total_blocks, wire.replaced)
 
 
 def _parts(
     header: routing_pb2.PutPriorHeader, prior: bytes | str | os.PathLike[str]
-) -> Iterator[routing_pb2.PutPriorRequest]:
-    yield routing_pb2.PutPriorRequest(header=header)
+) -> Iterator[bytes]:
+    yield routing_pb2.PutPriorRequest(header=header).SerializeToString()
     if isinstance(prior, bytes):
         for start in range(0, len(prior), CHUNK_BYTES):
-            yield routing_pb2.PutPriorRequest(chunk=prior[start : start + CHUNK_BYTES])
+            chunk = prior[start : start + CHUNK_BYTES]
+            yield routing_pb2.PutPriorRequest(chunk=chunk).SerializeToString()
         return
     with pathlib.Path(prior).open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
-            yield routing_pb2.PutPriorRequest(chunk=chunk)
+            yield routing_pb2.PutPriorRequest(chunk=chunk).SerializeToString()
 
 
 def _owner(owner: Owner) -> common_pb2.Owner:

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import pathlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -51,23 +50,22 @@ class Target:
 
 
 class Connection:
-    """A channel and its calls, shared by the clients of one process."""
+    """A channel and its calls, which take and give bytes, shared by the clients of one process."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.channel = channel
         self._unary: dict[str, Any] = {}
 
-    def unary(self, path: str, parse: Callable[[bytes], Any]) -> Any:
-        """The call as grpcio has it: called, or with .future()."""
+    def unary(self, path: str) -> Any:
+        """The call as grpcio has it: to be called, or with .future()."""
         try:
             return self._unary[path]
         except KeyError:
-            made = self.channel.unary_unary(path, _serialize, parse)
-            return self._unary.setdefault(path, made)
+            return self._unary.setdefault(path, self.channel.unary_unary(path))
 
-    def upload(self, path: str, parse: Callable[[bytes], Any]) -> Any:
+    def upload(self, path: str) -> Any:
         """A call that takes a stream of messages."""
-        return self.channel.stream_unary(path, _serialize, parse)
+        return self.channel.stream_unary(path)
 
 
 # What a process inherited stays here for ever: closing it would write to its parent's sockets.
@@ -133,7 +131,3 @@ def _grpc_name(address: str) -> str:
         if plain and port.isascii() and port.isdigit() and int(port) <= 65535:
             return f"{host}:{port}"
     raise ValueError(f"{address!r} is not host:port, http://host:port or unix:PATH")
-
-
-def _serialize(message: Any) -> bytes:
-    return message.SerializeToString()  # type: ignore[no-any-return]

@@ -6,11 +6,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
-
-from kvatlas import calls
+from kvatlas import calls, forks
 from kvatlas.answers import Found, Manifest, Miss, Owner, Workers
 from kvatlas.breaker import Breaker
 from kvatlas.calls import (
@@ -32,7 +30,9 @@ from kvatlas.session import (
     CONTROL_TIMEOUT_S,
     LOOKUP_TIMEOUT_S,
     UPLOAD_TIMEOUT_S,
+    Metadata,
     Session,
+    Way,
     miss,
 )
 
@@ -71,10 +71,10 @@ class Client:
     def connect(self, timeout_s: float = 1.0) -> bool:
         """Connects now, so that the first look-up need not. False: not within the time."""
         try:
-            channel = self._session.way().connection.channel
-            grpc.channel_ready_future(channel).result(timeout_s)
-        except Exception:
-            return False
+            ask, way = calls.status(), self._session.way()
+            _call(way, ask, timeout_s, self._session.metadata(), wait_for_ready=True)
+        except Exception as error:
+            return KvatlasError.of(error).code in {"unauthenticated", "permission_denied"}
         return True
 
     def close(self) -> None:
@@ -177,25 +177,10 @@ class Client:
         self,
         request_id: str,
         provenance: str,
-        *,
-        reason: str = "",
-        holder: str = "",
-        lease_id: bytes = b"",
-        tokens_loaded: int = 0,
-        invalid_blocks: int = 0,
+        **details: Unpack[calls.ReuseDetails],
     ) -> bool:
         """Says what became of a nomination, and releases its lease. Whether it ended one."""
-        return self._control(
-            calls.report_reuse(
-                request_id,
-                provenance,
-                reason=reason,
-                holder=holder,
-                lease_id=lease_id,
-                tokens_loaded=tokens_loaded,
-                invalid_blocks=invalid_blocks,
-            )
-        )
+        return self._control(calls.report_reuse(request_id, provenance, **details))
 
     def finish_requests(self, request_ids: Sequence[str]) -> int:
         """Says that requests are done, so that they weigh no longer on their workers."""
@@ -206,21 +191,22 @@ class Client:
         prior: bytes | str | os.PathLike[str],
         prefix_hash: str,
         *,
-        query_hash: str = "",
-        algorithm: str = "",
-        repair: tuple[str, float] | None = None,
         timeout_s: float = UPLOAD_TIMEOUT_S,
+        **about: Unpack[calls.PriorOptions],
     ) -> StoredPrior:
         """Uploads a `.pt` or safetensors file, by its path or as bytes."""
-        parts = calls.prior_parts(
-            prior, prefix_hash, query_hash=query_hash, algorithm=algorithm, repair=repair
-        )
+        parts = calls.prior_parts(prior, prefix_hash, **about)
         try:
-            upload = self._session.way().connection.upload(*calls.PUT_PRIOR)
-            wire = upload(parts, timeout=timeout_s, metadata=self._session.metadata())
-        except grpc.RpcError as error:
+            upload = self._session.way().connection.upload(calls.PUT_PRIOR.path)
+            metadata = self._session.metadata()
+            forks.begin_call(timeout_s)
+            try:
+                response = upload(parts, timeout=timeout_s, metadata=metadata)
+            finally:
+                forks.end_call()
+        except Exception as error:
             raise KvatlasError.of(error) from None
-        return calls.stored_prior(wire)
+        return calls.stored_prior(response)
 
     def set_mode(
         self, mode: str, namespace: Namespace | str | None = None, gates: Gates | None = None
@@ -243,27 +229,37 @@ class Client:
             sent = time.monotonic()
             if not way.breaker.allows(sent):
                 return CIRCUIT_OPEN
+            timeout = self._lookup_timeout_s if timeout_s is None else timeout_s
+            metadata = self._session.metadata()
             try:
-                wire = way.connection.unary(*ask.method)(
-                    ask.request,
-                    timeout=self._lookup_timeout_s if timeout_s is None else timeout_s,
-                    metadata=self._session.metadata(),
-                )
+                response = _call(way, ask, timeout, metadata)
             except Exception as error:
-                failure = KvatlasError.of(error)
-                way.failed(failure, time.monotonic())
-                return miss(failure)
+                return way.failed(error, time.monotonic())
             way.breaker.succeeded()
-            return ask.accept(wire, sent)
+            return ask.answer(response, sent)
         except Exception as error:
             return miss(error)
 
     def _control(self, ask: Ask[_Answer]) -> _Answer:
         sent = time.monotonic()
         try:
-            wire = self._session.way().connection.unary(*ask.method)(
-                ask.request, timeout=self._control_timeout_s, metadata=self._session.metadata()
-            )
-        except grpc.RpcError as error:
+            metadata = self._session.metadata()
+            response = _call(self._session.way(), ask, self._control_timeout_s, metadata)
+            return ask.answer(response, sent)
+        except Exception as error:
             raise KvatlasError.of(error) from None
-        return ask.accept(wire, sent)
+
+
+def _call(
+    way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata, wait_for_ready: bool = False
+) -> bytes:
+    call = way.connection.unary(ask.method.path)
+    request = ask.request.SerializeToString()
+    forks.begin_call(timeout_s)
+    try:
+        answer: bytes = call(
+            request, timeout=timeout_s, metadata=metadata, wait_for_ready=wait_for_ready
+        )
+    finally:
+        forks.end_call()
+    return answer

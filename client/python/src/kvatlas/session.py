@@ -7,6 +7,8 @@ import os
 import pathlib
 from typing import Any
 
+import grpc
+
 from kvatlas import channel
 from kvatlas.answers import Contradiction, Miss
 from kvatlas.breaker import Breaker
@@ -16,6 +18,9 @@ from kvatlas.errors import KvatlasError
 LOOKUP_TIMEOUT_S = 0.005
 CONTROL_TIMEOUT_S = 5.0
 UPLOAD_TIMEOUT_S = 120.0
+
+# What goes with a call besides its message.
+Metadata = tuple[tuple[str, str], ...] | None
 
 CIRCUIT_OPEN = Miss(
     "provider_disabled", "circuit open: the server did not answer and is not asked for a moment"
@@ -32,12 +37,15 @@ class Way:
     connection: Connection
     breaker: Breaker
 
-    def failed(self, error: KvatlasError, now_s: float) -> None:
-        """Counts a look-up that failed; an error status is an answer too."""
-        if error.code in _ABSENT:
+    def failed(self, error: Exception, now_s: float) -> Miss:
+        """Counts a look-up that failed, and says what it is for the engine."""
+        failure = KvatlasError.of(error)
+        if failure.code in _ABSENT:
             self.breaker.failed(now_s)
-        else:
+        elif isinstance(error, grpc.RpcError):
+            # An error status is an answer too.
             self.breaker.succeeded()
+        return miss(failure)
 
 
 class Session:
@@ -65,7 +73,7 @@ class Session:
             way = self._way = self._new_way(way.breaker.fresh())
         return way
 
-    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+    def metadata(self) -> Metadata:
         """What goes with every call."""
         return self._token.metadata() if self._token else None
 

@@ -89,10 +89,10 @@ def _mode(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    number = int(value) if isinstance(value, str) else value
-    if type(number) is not int or not 0 <= number < 2**32:
+    number = _number(value)
+    if not number.is_integer() or not 0 <= number < 2**32:
         raise ValueError("must be a whole number, 0 to 4294967295")
-    return number
+    return int(number)
 
 
 def _share(value: Any) -> float:
@@ -110,9 +110,10 @@ def _milliseconds(value: Any) -> float:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("must be a number")
-    number = float(value)
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     if not math.isfinite(number):
         raise ValueError("must be a number")
     return number
