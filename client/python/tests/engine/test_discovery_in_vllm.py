@@ -84,3 +84,18 @@ def test_semblends_connector_finds_spans(
     assert hit["reusable_tokens"] > 0.9 * document
     assert "lookup_error" not in events
     assert generated.outputs() == [one["tokens"] for one in without]
+
+
+def test_our_connector_finds_spans(
+    discovered: Callable[..., tuple[Any, int]], without: list[dict[str, Any]]
+) -> None:
+    generated, document = discovered(KVATLAS)
+    assert document > 2000
+    first, second = (line for line in generated.audit if line["event"] == "lookup")
+    assert first["outcome"] == "miss"
+    assert second["outcome"] == "spans"
+    assert second["reason"] == "not_prefix_anchored"
+    assert second["tier"] == "verified"
+    assert second["verified_tokens"] > 0.9 * document
+    assert not second["leased"]
+    assert generated.outputs() == [one["tokens"] for one in without]
