@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Server, make_namespace, prompt
+from conftest import Server, make_namespace, prompt, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +26,7 @@ from semblend_vllm_connector.namespace import namespace_for_request
 from semblend_vllm_connector.types import DonorRegistration, SemanticLookupRequest
 
 from kvatlas.semblend import KvatlasSemanticProvider
+from kvatlas.semblend.provider import store
 
 EVENTUALLY_S_MAX = 20.0
 MODEL = "m"
@@ -33,10 +34,19 @@ MODEL = "m"
 Provider = Callable[..., KvatlasSemanticProvider]
 
 
+@pytest.fixture(scope="module")
+def discovering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server as it is without a word about its mode."""
+    folder = tmp_path_factory.mktemp("discovering")
+    running = start(["--data-dir", str(folder / "data")], "127.0.0.1:0", str(folder / "s.sock"))
+    yield running
+    running.stop()
+
+
 @pytest.fixture
-def provider(server: Server, monkeypatch: pytest.MonkeyPatch) -> Provider:
-    """Makes one for the shared server; keywords go to the connector's configuration."""
-    monkeypatch.setenv("KVATLAS_ADDRESS", server.address)
+def provider(discovering: Server, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """Makes one for that server; keywords go to the connector's configuration."""
+    monkeypatch.setenv("KVATLAS_ADDRESS", discovering.address)
     monkeypatch.setenv("KVATLAS_LOOKUP_TIMEOUT_MS", "10000")
     return lambda **config: KvatlasSemanticProvider(SemBlendVllmConfig(model_id=MODEL, **config))
 
@@ -124,6 +134,20 @@ def test_captures_of_a_span_mode_are_never_exact(provider: Provider, digest: str
     register(made, digest, document())
     found = eventually(lambda: look_up(made, digest, target))
     assert found.quality_signals["confidence_tier"] == "verified"
+
+
+def test_what_is_said_to_be_where() -> None:
+    def told(**config: Any) -> tuple[str, str]:
+        made = SemBlendVllmConfig(model_id=MODEL, **config)
+        return store(made, made.mode)
+
+    # Without a capture there is the engine's own cache, which nobody can lease unseen.
+    assert told(mode="discovery_only")[0] == "device"
+    disk = told(mode="exact_prefix", kv_storage_path="/mnt/kv")
+    assert disk[0] == "disk"
+    assert disk[1].endswith(":/mnt/kv")
+    assert told(mode="exact_prefix", kv_storage_backend="memory")[0] == "host"
+    assert len(told(mode="exact_prefix", kv_storage_path="ä" * 300)[1].encode()) <= 256
 
 
 def test_a_request_never_finds_itself(provider: Provider, digest: str) -> None:
@@ -224,7 +248,7 @@ def handed(block_size: int = 32, lora: Any = None, salt: str | None = None) -> s
 
 def test_engines_share_where_they_say_what_they_are(
     provider: Provider,
-    client: kvatlas.Client,
+    discovering: Server,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: pathlib.Path,
 ) -> None:
@@ -232,6 +256,7 @@ def test_engines_share_where_they_say_what_they_are(
     file.write_text(json.dumps(STATED))
     monkeypatch.setenv("KVATLAS_NAMESPACE", str(file))
     made = provider()
+    client = kvatlas.Client(discovering.address)
     client.announce_owner("elsewhere", 7)
     client.register_donor(
         kvatlas.Donor(
@@ -245,6 +270,7 @@ def test_engines_share_where_they_say_what_they_are(
             store_id="theirs",
         )
     )
+    client.close()
     found = look_up(made, handed(salt="acme"), document(), cache_salt="acme")
     assert found is not None
     assert found.donor_id == "theirs"
