@@ -291,3 +291,5 @@ def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:
         tokens = prompt(number)
         assert engine.run(request(f"again-{number}", tokens)) == [model_outputs(tokens, 4)]
         engine.reset_prefix_cache()
+
+
