@@ -190,6 +190,19 @@ def test_cleared_donors_are_gone(provider: Provider, digest: str) -> None:
     assert reason(made) == "provider_miss"
 
 
+def test_the_owner_is_announced(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    running = serve()
+    monkeypatch.setenv("KVATLAS_ADDRESS", running.address)
+    made = KvatlasSemanticProvider(SemBlendVllmConfig(model_id=MODEL))
+    with kvatlas.Client(running.address) as client:
+        assert client.status().owners_live == 0
+        register(made, digest, document())
+        eventually(lambda: client.status().donors)
+        assert client.status().owners_live == 1
+
+
 def test_thresholds_are_the_connectors(provider: Provider, digest: str) -> None:
     strict = provider(min_similarity=0.99)
     target = np.concatenate([document(), prompt(9, 400)])
