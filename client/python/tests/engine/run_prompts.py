@@ -19,6 +19,8 @@ from typing import Any
 
 from vllm import LLM, SamplingParams
 
+from kvatlas import Client
+
 AWAIT_S_MAX = 30.0
 AWAIT_PAUSE_S = 0.02
 
@@ -67,8 +69,6 @@ def result_of(output: Any) -> dict[str, Any]:
 
 
 def await_donors(count: int) -> None:
-    from kvatlas import Client
-
     client = Client()
     deadline = time.monotonic() + AWAIT_S_MAX
     while client.status().donors < count:

@@ -92,8 +92,6 @@ def _own(model: str, digest: str, salt: str | None, engine: str) -> Namespace | 
     tenant = _tenant(salt)
     if isinstance(tenant, Miss):
         return tenant
-    if not digest:
-        return _mismatch("the connector handed over no namespace")
     return Namespace(
         model=model,
         model_revision=engine,

@@ -26,9 +26,10 @@ log = logging.getLogger(__name__)
 
 NAMESPACE_VARIABLE = "KVATLAS_NAMESPACE"
 TEXT_BYTES_MAX = 4 << 20
+DISCOVERY_MODE = "discovery_only"
 SPAN_MODE = "semantic_span_experimental"
 # The modes in which nothing but a full prefill, or an exact load, ever fills what is captured.
-EXACT_MODES = ("discovery_only", "exact_prefix")
+EXACT_MODES = (DISCOVERY_MODE, "exact_prefix")
 
 
 class KvatlasSemanticProvider:
@@ -50,7 +51,7 @@ class KvatlasSemanticProvider:
         )
         self._mode = str(getattr(config.mode, "value", config.mode))
         self._gates = gates(config, settings, self._mode)
-        self._medium, self._store_id = store(config)
+        self._medium, self._store_id = store(config, self._mode)
         self._registrar = Registrar(self._client)
         self._runs = SeenRuns()
         self._last_miss: dict[str, Any] | None = None
@@ -193,12 +194,18 @@ def gates(config: Any, settings: Settings, mode: str) -> Gates:
     )
 
 
-def store(config: Any) -> tuple[str, str]:
-    """The medium that the connector captures to, and a name for its store."""
-    medium = "host" if config.kv_storage_backend == "memory" else "disk"
-    where = identity().name if medium == "host" else socket.gethostname()
-    name = f"semblend:{where}:{config.kv_storage_path}"
-    return medium, name.encode()[:ID_BYTES_MAX].decode(errors="ignore")
+def store(config: Any, mode: str) -> tuple[str, str]:
+    """The medium that donors' KV lies in, and a name for where."""
+    if mode == DISCOVERY_MODE:
+        # Nothing is captured: there is what the engine's own cache still holds.
+        return "device", _cut(f"semblend:{identity().name}")
+    if config.kv_storage_backend == "memory":
+        return "host", _cut(f"semblend:{identity().name}")
+    return "disk", _cut(f"semblend:{socket.gethostname()}:{config.kv_storage_path}")
+
+
+def _cut(name: str) -> str:
+    return name.encode()[:ID_BYTES_MAX].decode(errors="ignore")
 
 
 def _text(text: str | None) -> str:

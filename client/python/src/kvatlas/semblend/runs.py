@@ -64,13 +64,14 @@ class SeenRuns:
 
 def _salt(namespace: str) -> np.uint64:
     digest = hashlib.blake2b(namespace.encode(), digest_size=8).digest()
-    return np.uint64(int.from_bytes(digest, "little"))
+    salt: np.uint64 = np.frombuffer(digest, "<u8")[0]
+    return salt
 
 
 def _every_window(tokens: Hashes) -> Hashes:
     """The hash of the window that begins at each position."""
     count = len(tokens) - WINDOW_TOKENS + 1
-    hashes = np.zeros(count, np.uint64)
+    hashes: Hashes = np.zeros(count, np.uint64)
     for offset, power in enumerate(_POWERS):
         hashes += tokens[offset : offset + count] * power
     return hashes
