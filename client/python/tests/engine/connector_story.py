@@ -40,6 +40,8 @@ class Played:
     times: dict[str, dict[str, list[float]]]
     audit: list[dict[str, Any]]
     preemptions: int
+    # Of moved KV: the largest difference from what was computed there, and the largest value.
+    moved: list[tuple[float, float]]
 
     def outputs(self, chapter: str) -> list[list[int]]:
         """What was said, in order."""
@@ -117,6 +119,7 @@ class Stories:
             times=answer["times"],
             audit=audit,
             preemptions=answer["preemptions"],
+            moved=answer["moved"],
         )
 
 

@@ -14,10 +14,12 @@ its `do`:
   kill, start   the service
   slow     the service answers `seconds` late
   abort    asks `prompts`, and aborts them after so many `steps` of the engine
+  move     the donor that is `head` + a document to where the donor that begins with the document
+           has it, and compares the first layer's KV, which depends on tokens and positions alone
   restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
-The answer holds `results` by chapter, `left` (the service's leases and donors), `preemptions`, and
-`times` (what each of the connector's calls on the scheduler's thread took, in microseconds, by
-chapter).
+The answer holds `results` by chapter, `moved` (largest difference, largest value), `left` (the
+service's leases and donors), `preemptions`, and `times` (what each of the connector's calls on the
+scheduler's thread took, in microseconds, by chapter).
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
+import numpy as np
+import torch
+from safetensors.numpy import load_file
 from slow_proxy import SlowProxy
 from vllm import LLM, SamplingParams
+from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from kvatlas import Client
 from kvatlas.vllm import nominate
@@ -69,6 +75,7 @@ def main() -> None:
             "results": story.results,
             "left": left,
             "times": story.times,
+            "moved": story.moved,
             "preemptions": story.preemptions(),
         }
         story.close()
@@ -118,6 +125,7 @@ class Story:
         self.results: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
         self.times: dict[str, dict[str, list[float]]] = {}
         self._chapter_times: dict[str, list[float]] = {}
+        self.moved: list[tuple[float, float]] = []
         self._between: Callable[[], object] = lambda: None
         arguments = dict(spec["llm"])
         if spec["extra"] is not None:
@@ -213,6 +221,22 @@ class Story:
         engine.abort_request(names)
         if engine.has_unfinished_requests():
             raise RuntimeError("aborted requests go on")
+
+    def move(self, folder: str, head: list[int], tokens: int) -> None:
+        files = [load_file(path) for path in Path(folder).rglob("*.safetensors")]
+        (ahead,) = (one for one in files if list(one["tokens"][: len(head)]) == head)
+        document = ahead["tokens"][len(head) : len(head) + tokens]
+        (plain,) = (one for one in files if np.array_equal(one["tokens"][:tokens], document))
+        mover = get_kv_transfer_group()._worker._mover
+        moved = mover.move(ahead["pages"], len(head), tokens, -len(head))
+        blocks = len(moved)
+        first = slice(0, 2 * mover._layers[0][1].keys.size * 2)
+        both = [
+            torch.from_numpy(np.ascontiguousarray(pages[:blocks, first])).view(torch.bfloat16)
+            for pages in (moved, plain["pages"])
+        ]
+        difference = (both[0].float() - both[1].float()).abs().max()
+        self.moved.append((float(difference), float(both[1].float().abs().max())))
 
     def restart_under_load(self, prompts: list[list[int]], chapter: str) -> None:
         killed, back = threading.Event(), threading.Event()

@@ -48,6 +48,23 @@ def test_a_borrowed_prefix_serves_one_request_only(stories: Stories) -> None:
     assert played.left["leases"] == 0
 
 
+def test_moved_keys_are_those_of_their_new_place(stories: Stories) -> None:
+    steps: list[Step] = []
+    for number, length in enumerate((1, 19, 250)):
+        (document,) = prompts(1, seed=70 + number, shortest=700)
+        head = prompts(1, seed=80 + number, shortest=length)[0]
+        steps += [ask([document, head + document], "both")]
+        steps += [{"do": "settle", "donors": 2 * (number + 1)}]
+        moved = {"do": "move", "folder": str(stories.donors), "head": head, "tokens": 640}
+        steps += [moved]
+    played = stories.play(steps, extra={"mode": "request_only"}, enable_prefix_caching=False)
+    assert len(played.moved) == 3
+    for difference, largest in played.moved:
+        print(f"moved: largest difference {difference:.4f} of {largest:.2f}")
+        # Of two roundings to eight bits.
+        assert difference <= largest / 64
+
+
 def test_exact_requests_after_it_are_as_cold(stories: Stories) -> None:
     """One folder, first used by an engine in request_only, then by one in exact_prefix."""
     documents = prompts(3, seed=60, shortest=800, longest=1200)
