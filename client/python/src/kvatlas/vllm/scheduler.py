@@ -81,8 +81,6 @@ class _Tracked:
     # The load that is going on.
     load: Load | None = None
     loaded_tokens: int = 0
-    # Nothing more is asked for this request.
-    settled: bool = False
     # Its KV is not what a full prefill would have given.
     inexact: bool = False
 
@@ -256,7 +254,7 @@ class SchedulerSide:
         if declined is None:
             self._ask(tracked)
         else:
-            self._settle(tracked, declined)
+            self._record(tracked, declined)
         return tracked
 
     def _not_asked(self, request: Any) -> Declined | None:
@@ -295,7 +293,7 @@ class SchedulerSide:
                 give_back(self._client, answer, holder)
 
         if not self._lookups.submit(work):
-            self._settle(tracked, Declined("provider_error", "too many look-ups wait already"))
+            self._record(tracked, Declined("provider_error", "too many look-ups wait already"))
             return False
         tracked.ticket = ticket
         # At most two calls: the search, and the validation of its lease.
@@ -308,7 +306,7 @@ class SchedulerSide:
         if tracked.ticket.answer is None and time.monotonic() < tracked.give_up_s:
             return False
         if not self._take_if_there(tracked):
-            self._settle(tracked, Declined("provider_timeout", "the look-up's thread is late"))
+            self._record(tracked, Declined("provider_timeout", "the look-up's thread is late"))
         return True
 
     def _take_if_there(self, tracked: _Tracked) -> bool:
@@ -324,21 +322,19 @@ class SchedulerSide:
             return True
         if answer.result.reason == "donor_stale":
             self._control.announce_soon()
-        self._settle(tracked, answer.result)
+        self._record(tracked, answer.result)
         return True
 
     def _preempted(self, tracked: _Tracked, request: Any) -> None:
         """Its blocks are gone. What was loaded may be loaded again."""
         tracked.preemptions = request.num_preemptions
         if tracked.loaded_tokens and tracked.lookups < LOOKUPS_MAX:
-            tracked.settled = False
             tracked.loaded_tokens = 0
             self._ask(tracked)
 
     # Ways out. Each ends the lease.
 
-    def _settle(self, tracked: _Tracked, declined: Declined) -> None:
-        tracked.settled = True
+    def _record(self, tracked: _Tracked, declined: Declined) -> None:
         self._audit.record(
             "declined",
             request_id=tracked.asked.request_id,
@@ -350,7 +346,7 @@ class SchedulerSide:
         nomination, tracked.nomination, tracked.load = tracked.nomination, None, None
         if nomination is not None:
             self._release(tracked, nomination, declined)
-        self._settle(tracked, declined)
+        self._record(tracked, declined)
 
     def _release(self, tracked: _Tracked, nomination: Nomination, declined: Declined) -> None:
         local = declined.reason == "exact_prefix_sufficient"
@@ -362,7 +358,6 @@ class SchedulerSide:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
             self._decline(tracked, Declined("", "the engine is reset or ends"))
-        tracked.settled = True
 
     def _loaded(self, request_id: str, result: LoadResult) -> None:
         """Every worker has ended its part of a load."""
@@ -372,8 +367,9 @@ class SchedulerSide:
             return
         nomination, load = tracked.nomination, tracked.load
         tracked.nomination, tracked.load = None, None
-        tracked.settled = True
         if result.reason:
+            if result.reason == "donor_stale":
+                self._control.announce_soon()
             if result.donor_lost:
                 self._donors.remove(nomination.found.donor_id, nomination.found.namespace_id)
             blocks = len(load.block_ids)
