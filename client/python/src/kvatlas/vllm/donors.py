@@ -1,0 +1,221 @@
+"""The donors that this engine owns: registered with the service once their KV is kept, removed when
+it goes. Where nothing is kept, prompts are registered as what lies in the engine's own cache."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import queue
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from kvatlas.answers import Owner
+from kvatlas.calls import Donor, Registration
+from kvatlas.client import Client
+from kvatlas.kvstore import Spec, remove_owned, store_identity
+from kvatlas.namespace import Namespace
+from kvatlas.vllm.audit import Audit
+from kvatlas.vllm.control import OWNER_TTL_MS, Control
+from kvatlas.vllm.messages import Save, SaveResult
+from kvatlas.vllm.nominate import Prepared
+
+# Captures whose blocks wait to be copied, so that they do not starve running requests.
+CAPTURES_MAX = 16
+# Donors remembered; beyond it the oldest may be captured again.
+DONORS_MAX = 65536
+# From the control thread: the service holds none of our donors any more.
+ALL = ""
+
+
+@dataclasses.dataclass
+class _Capture:
+    prepared: Prepared
+    tokens: int
+    request_id: str
+    generation: int
+    result: SaveResult | None = None
+
+
+class OwnDonors:
+    """Used on the scheduler's thread alone, but for `announce` and what the control thread hands
+    back through a queue."""
+
+    def __init__(
+        self, owner: Owner, store: Spec | None, client: Client, control: Control, audit: Audit
+    ) -> None:
+        """Without a store, donors are in device memory, which nobody can read from outside."""
+        # The owner's start time, in milliseconds since 1970.
+        self.generation = int(time.time() * 1000)
+        self._owner = owner
+        self._store = store
+        self._ids = f"{owner.worker_id}.{owner.dp_rank}."
+        if store is None:
+            self._medium, self.store_id = "device", f"device:{self._ids}"
+        else:
+            self._medium, self.store_id = store.medium, store_identity(store, owner.worker_id)
+            # What is left of an owner of this name can be found by nobody any more.
+            remove_owned(store, self._ids)
+        self._client = client
+        self._control = control
+        self._audit = audit
+        self._number = 0
+        # Copies that are going on, by donor.
+        self._captures: dict[str, _Capture] = {}
+        # Donors by a digest of what they hold, oldest first; and the way back, with namespaces.
+        self._by_digest: collections.OrderedDict[bytes, str] = collections.OrderedDict()
+        self._known: dict[str, tuple[bytes, Namespace]] = {}
+        self._refused: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._any_registered = False
+
+    @property
+    def holder(self) -> str:
+        """Under which leases are held."""
+        return f"{self._owner.worker_id}/{self._owner.dp_rank}/{self.generation}"
+
+    def announce(self) -> None:
+        """Says to the service that the owner lives; called on the control thread."""
+        generation = self.generation
+        state = self._client.announce_owner(
+            self._owner.worker_id, generation, dp_rank=self._owner.dp_rank, ttl_ms=OWNER_TTL_MS
+        )
+        if state.held_donors == 0 and self._any_registered:
+            # A server that began anew, or a new generation: what comes again is captured again.
+            self._any_registered = False
+            self._refused.put(ALL)
+
+    def begin(
+        self, request_id: str, prepared: Prepared, tokens: int, block_ids: Sequence[int]
+    ) -> Save | None:
+        """A copy of a finished prompt's first tokens, which fill these blocks; None when there is
+        one already, or too many are going on."""
+        if len(self._captures) >= CAPTURES_MAX:
+            return None
+        donor_id = self._new_id(prepared, tokens)
+        if donor_id is None:
+            return None
+        self._captures[donor_id] = _Capture(prepared, tokens, request_id, self.generation)
+        packed = prepared.tokens[:tokens]
+        return Save(request_id, donor_id, tuple(block_ids), packed, prepared.digest)
+
+    def observe(self, request_id: str, prepared: Prepared, tokens: int) -> None:
+        """A finished prompt whose KV lies in the engine's own cache, and nowhere else."""
+        donor_id = self._new_id(prepared, tokens)
+        if donor_id is not None:
+            self._register(donor_id, _Capture(prepared, tokens, request_id, self.generation))
+
+    def saved(self, results: Mapping[str, SaveResult], workers: int) -> list[str]:
+        """What the workers have kept is registered, once each has its share. Returns donors whose
+        shares are of no use."""
+        useless = []
+        for donor_id, result in results.items():
+            capture = self._captures.get(donor_id)
+            if capture is None:
+                continue
+            capture.result = result if capture.result is None else capture.result.merged(result)
+            if capture.result.workers < workers:
+                continue
+            del self._captures[donor_id]
+            kept = capture.result.kept == workers and capture.generation == self.generation
+            self._audit.record(
+                "capture",
+                request_id=capture.request_id,
+                donor_id=donor_id,
+                tokens=capture.tokens,
+                kept=kept,
+                detail=capture.result.detail,
+            )
+            if kept:
+                self._register(donor_id, capture)
+            else:
+                self._forget(donor_id)
+                useless.append(donor_id)
+        return useless
+
+    def gone(self, donor_ids: Iterable[str]) -> None:
+        """Their KV is no more: nobody is to be sent to it."""
+        for donor_id in donor_ids:
+            namespace = self._forget(donor_id)
+            if namespace is not None:
+                self.remove(donor_id, namespace)
+
+    def remove(self, donor_id: str, namespace: Namespace | str) -> None:
+        """Tells the service that a donor, ours or another's, cannot be read."""
+        self._forget(donor_id)
+        self._audit.record("removed", donor_id=donor_id)
+        self._control.call(
+            "removal", lambda: self._client.remove_donors([donor_id], namespace=namespace)
+        )
+
+    def refused(self) -> list[str]:
+        """Donors that the service does not hold, so that their KV is of no use."""
+        useless = []
+        while not self._refused.empty():
+            donor_id = self._refused.get_nowait()
+            useless += list(self._known) if donor_id == ALL else [donor_id]
+        for donor_id in useless:
+            self._forget(donor_id)
+        return useless
+
+    def reset(self) -> list[str]:
+        """A new generation, in which nothing is captured yet. Returns the old one's donors."""
+        self.generation = max(self.generation + 1, int(time.time() * 1000))
+        useless = list(self._known)
+        self._known.clear()
+        self._by_digest.clear()
+        self._control.announce_soon()
+        return useless
+
+    def remove_all(self) -> None:
+        """The engine ends, and with it everything that it owns."""
+        self._control.call("removal", lambda: self._client.remove_donors(owner=self._owner))
+        if self._store is not None:
+            remove_owned(self._store, self._ids)
+
+    def _new_id(self, prepared: Prepared, tokens: int) -> str | None:
+        """None: the same tokens are there already."""
+        packed = prepared.tokens[:tokens]
+        digest = hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()
+        if digest in self._by_digest:
+            return None
+        self._number += 1
+        donor_id = f"{self._ids}{self.generation}.{self._number}"
+        self._by_digest[digest] = donor_id
+        self._known[donor_id] = (digest, prepared.namespace)
+        if len(self._by_digest) > DONORS_MAX:
+            del self._known[self._by_digest.popitem(last=False)[1]]
+        return donor_id
+
+    def _register(self, donor_id: str, capture: _Capture) -> None:
+        donor = Donor(
+            donor_id=donor_id,
+            namespace=capture.prepared.namespace,
+            owner=self._owner,
+            owner_generation=capture.generation,
+            tokens=capture.prepared.tokens,
+            captured_tokens=capture.tokens,
+            exact_tokens=capture.tokens,
+            medium=self._medium,
+            store_id=self.store_id,
+            source_request_id=capture.request_id,
+        )
+
+        def then(registration: Registration) -> None:
+            self._audit.record("registered", donor_id=donor_id, admission=registration.admission)
+            if registration.admission in ("added", "replaced"):
+                self._any_registered = True
+            else:
+                self._refused.put(donor_id)
+
+        self._control.call(
+            "registration",
+            lambda: self._client.register_donor(donor),
+            then,
+            lambda: self._refused.put(donor_id),
+        )
+
+    def _forget(self, donor_id: str) -> Namespace | None:
+        digest, namespace = self._known.pop(donor_id, (b"", None))
+        if self._by_digest.get(digest) == donor_id:
+            del self._by_digest[digest]
+        return namespace
