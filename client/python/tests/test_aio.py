@@ -38,7 +38,7 @@ def test_every_call_is_answered(server: Server, namespace: Namespace) -> None:
             assert (
                 await client.report_reuse("r", "candidate_rejected", reason="load_failed") is False
             )
-            assert (await client.find_workers(prompt(1))).workers == ()  # type: ignore[union-attr]
+            assert (await client.find_workers(prompt(1))).workers == ()
             assert await client.finish_requests(["r"]) == 0
             prior = sorted(pathlib.Path(EXAMPLE_PRIOR).rglob("*.safetensors"))[0]
             assert (await client.put_prior(prior, "asynchronous")).total_blocks > 4
@@ -59,7 +59,7 @@ def test_one_client_serves_one_event_loop_after_another(server: Server) -> None:
     client = AsyncClient(server.address, lookup_timeout_s=10)
     for _ in range(2):
         answers = asyncio.run(_many(client, 64))
-        assert {answer.reason for answer in answers} == {"provider_miss"}  # type: ignore[union-attr]
+        assert {answer.reason for answer in answers} == {"provider_miss"}
 
 
 async def _many(client: AsyncClient, count: int) -> list[Found | Miss]:
@@ -90,7 +90,7 @@ def test_a_cancelled_wait_cancels_the_call() -> None:
     gate, cancelled = threading.Event(), threading.Event()
 
     def late(path: str, request: bytes, context: object) -> bytes:
-        context.add_callback(cancelled.set)  # type: ignore[attr-defined]
+        context.add_callback(cancelled.set)
         gate.wait(30)
         return b""
 
@@ -116,6 +116,6 @@ def test_nobody_there_is_a_miss_and_then_not_asked() -> None:
         client = AsyncClient("127.0.0.1:1", lookup_timeout_s=5, breaker=Breaker(2, open_s=600))
         answers = [await client.find_donor(prompt(1), NAMESPACE) for _ in range(3)]
         assert await client.validate(b"x") == ("stale", 0)
-        return [answer.reason for answer in answers]  # type: ignore[union-attr]
+        return [answer.reason for answer in answers]
 
     assert asyncio.run(ask()) == ["provider_error", "provider_error", "provider_disabled"]

@@ -116,7 +116,7 @@ def test_an_asynchronous_load_may_bring_the_whole_prompt() -> None:
     _span(0, length=900)(wire)
     del wire.match.spans[1]
     whole = Asked(1000, 100, asynchronous_load=True, minimum_tier="verified")
-    assert answers.donor(wire, whole, 0.0).reusable_prefix_tokens == 900  # type: ignore[union-attr]
+    assert answers.donor(wire, whole, 0.0).reusable_prefix_tokens == 900
 
 
 def manifest() -> Manifest:

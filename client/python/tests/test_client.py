@@ -82,19 +82,19 @@ def test_every_option_of_a_lookup_reaches_the_server(client: Client, namespace: 
     moved = np.concatenate([prompt(3, 40), prompt(2)])
 
     def find(**options: object) -> Found | Miss:
-        return client.find_donor(moved, namespace_id, **options)  # type: ignore[arg-type]
+        return client.find_donor(moved, namespace_id, **options)
 
     found = find()
     assert isinstance(found, Found)
     assert (found.outcome, found.reason) == ("spans", "not_prefix_anchored")
     assert (found.lease, found.lease_refusal) == (None, "store_not_readable")
     store = {"readable_store_ids": ["a"]}
-    assert find(**store, holder="h").lease_refusal == "spans_not_accepted"  # type: ignore[union-attr]
+    assert find(**store, holder="h").lease_refusal == "spans_not_accepted"
     leased = find(**store, holder="h", accept_spans=True, lease_ttl_ms=5000)
     assert isinstance(leased, Found)
     assert leased.lease is not None
     assert leased.lease.ttl_ms <= 5000
-    assert find(**store, accept_spans=True).lease_refusal == "holder_missing"  # type: ignore[union-attr]
+    assert find(**store, accept_spans=True).lease_refusal == "holder_missing"
     anchored = find(exact_prefix_tokens=48)
     assert isinstance(anchored, Found)
     assert (anchored.outcome, anchored.donor_offset) == ("prefix", 8)
@@ -104,7 +104,7 @@ def test_every_option_of_a_lookup_reaches_the_server(client: Client, namespace: 
     assert rejected.namespace_id == namespace_id
     assert [candidate.donor_id for candidate in rejected.rejected] == ["a"]
     assert find(minimum_tier="exact") != find()
-    again = [find(request_id="r").repeated for _ in range(2)]  # type: ignore[union-attr]
+    again = [find(request_id="r").repeated for _ in range(2)]
     assert again == [False, False], "without a lease nothing is remembered"
 
 
@@ -116,8 +116,8 @@ def test_a_repeated_lookup_gets_the_same_lease(client: Client, namespace: Namesp
         )
         for _ in range(2)
     ]
-    assert [found.repeated for found in both] == [False, True]  # type: ignore[union-attr]
-    assert both[0].lease.id == both[1].lease.id  # type: ignore[union-attr]
+    assert [found.repeated for found in both] == [False, True]
+    assert both[0].lease.id == both[1].lease.id
 
 
 def test_no_search_crosses_a_namespace(client: Client, namespace: Namespace) -> None:
@@ -146,7 +146,7 @@ def test_a_report_ends_the_lease(client: Client, namespace: Namespace) -> None:
     assert isinstance(found, Found)
     assert found.lease is not None
     report = {"holder": "h", "lease_id": found.lease.id}
-    done = client.report_reuse("r", "exact_external_hit", tokens_loaded=1008, **report)  # type: ignore[arg-type]
+    done = client.report_reuse("r", "exact_external_hit", tokens_loaded=1008, **report)
     assert done is True
     assert client.validate(found.lease.id)[0] == "unknown"
     assert client.report_reuse("r", "candidate_rejected", reason="load_failed") is False
@@ -157,6 +157,9 @@ def test_a_report_ends_the_lease(client: Client, namespace: Namespace) -> None:
 def test_a_prior_is_put_and_answers(client: Client, tmp_path: pathlib.Path) -> None:
     prior = sorted(EXAMPLE_PRIOR.rglob("*.safetensors"))[0]
     by_path = client.put_prior(prior, "prefix", algorithm="kri-d", repair=("xa25", 0.25))
+    repaired = client.get_manifest("prefix", k=4)
+    assert isinstance(repaired, kvatlas.Manifest), repaired
+    assert repaired.repair == kvatlas.Repair("xa25", 0.25)
     by_bytes = client.put_prior(prior.read_bytes(), "prefix", algorithm="kri-d")
     assert (by_path.replaced, by_bytes.replaced) == (False, True)
     assert by_bytes.generation > by_path.generation
@@ -242,7 +245,7 @@ def test_a_prompt_is_not_shown(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "localhost", "unix:", ":1", "h:99999", "https://h:1", "a b:1"]
+    "address", ["localhost", "unix:", ":1", "h:99999", "https://h:1", "a b:1", "h:1:2/x"]
 )
 def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):

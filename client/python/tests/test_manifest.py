@@ -46,7 +46,7 @@ class Asked:
         return self.says
 
     def provider(self, **options: Any) -> KvatlasManifestProvider:
-        return KvatlasManifestProvider(self, clock=lambda: self.now, **options)  # type: ignore[arg-type]
+        return KvatlasManifestProvider(self, clock=lambda: self.now, **options)
 
 
 def get(

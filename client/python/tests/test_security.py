@@ -82,7 +82,7 @@ def test_a_token_file_that_is_not_there_is_told_and_never_its_content(
             client.status()
         assert "cret" not in str(unreadable.value)
         token.write_text("two\nlines")
-        assert client.find_donor(prompt(1), NAMESPACE).reason == "provider_error"  # type: ignore[union-attr]
+        assert client.find_donor(prompt(1), NAMESPACE).reason == "provider_error"
         token.write_text("good")
         client.status()
     assert guard.seen == ["Bearer good"]

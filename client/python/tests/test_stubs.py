@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import sys
 
@@ -24,10 +25,11 @@ METHODS = {name: value for name, value in vars(calls).items() if isinstance(valu
 def test_the_committed_messages_are_current(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not pathlib.Path(sys.executable).with_name("protoc").exists():
+    missing = not pathlib.Path(sys.executable).with_name("protoc").exists()
+    if missing and os.environ.get("KVATLAS_REQUIRE_TOOLS") != "1":
         pytest.skip("protoc is not installed beside this Python: requirements-dev.txt")
     monkeypatch.syspath_prepend(str(PACKAGE / "tools"))
-    import generate  # type: ignore[import-not-found]  # noqa: PLC0415
+    import generate  # noqa: PLC0415
 
     generate.generate(tmp_path)
     made = {path.name: path.read_bytes() for path in (tmp_path / "kvatlas/v1").iterdir()}

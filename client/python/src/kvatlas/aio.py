@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -220,7 +221,7 @@ class AsyncClient:
             timeout = self._lookup_timeout_s if timeout_s is None else timeout_s
             metadata = self._session.metadata()
             try:
-                response = await _call(way, ask, timeout, metadata)
+                response = await _call(way, ask, timeout, metadata, way.breaker.open)
             except Exception as error:
                 return way.failed(error, time.monotonic())
             way.breaker.succeeded()
@@ -238,8 +239,12 @@ class AsyncClient:
             raise KvatlasError.of(error) from None
 
 
-async def _call(way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata) -> bytes:
-    start = way.connection.unary(ask.method.path).future
+async def _call(
+    way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata, wait_for_ready: bool = False
+) -> bytes:
+    """Waits for a connection, if so told: some grpcio releases connect only while a call waits."""
+    call = way.connection.unary(ask.method.path)
+    start = functools.partial(call.future, wait_for_ready=wait_for_ready)
     return await _answer(start, ask.request.SerializeToString(), timeout_s, metadata)
 
 

@@ -29,12 +29,17 @@ class Breaker:
         """A closed one with the same limits: what a forked child goes on with."""
         return Breaker(self.failures_max, self.open_s)
 
+    @property
+    def open(self) -> bool:
+        """Whether a call that is allowed is a probe."""
+        return self._failures >= self.failures_max
+
     def allows(self, now_s: float) -> bool:
         """Whether to make a call now. While open, the first to ask after a pause is the probe."""
-        if self._failures < self.failures_max:
+        if not self.open:
             return True
         with self._lock:
-            if self._failures < self.failures_max:
+            if not self.open:
                 return True
             if now_s < self._closed_from:
                 return False
@@ -51,5 +56,5 @@ class Breaker:
         """The server was not there, or not in time."""
         with self._lock:
             self._failures += 1
-            if self._failures >= self.failures_max:
+            if self.open:
                 self._closed_from = now_s + self.open_s

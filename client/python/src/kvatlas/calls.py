@@ -243,7 +243,7 @@ class Status:
 
 def pack(tokens: TokenArray) -> bytes:
     """Token ids as they travel, little-endian u32: one copy, no walk. Raises InvalidRequest."""
-    array = np.asarray(tokens)
+    array = np.asanyarray(tokens)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidRequest("tokens are a one-dimensional array of integers")
     if not 1 <= array.size <= TOKENS_MAX:

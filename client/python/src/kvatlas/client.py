@@ -232,7 +232,7 @@ class Client:
             timeout = self._lookup_timeout_s if timeout_s is None else timeout_s
             metadata = self._session.metadata()
             try:
-                response = _call(way, ask, timeout, metadata)
+                response = _call(way, ask, timeout, metadata, way.breaker.open)
             except Exception as error:
                 return way.failed(error, time.monotonic())
             way.breaker.succeeded()
@@ -253,6 +253,7 @@ class Client:
 def _call(
     way: Way, ask: Ask[Any], timeout_s: float, metadata: Metadata, wait_for_ready: bool = False
 ) -> bytes:
+    """Waits for a connection, if so told: some grpcio releases connect only while a call waits."""
     call = way.connection.unary(ask.method.path)
     request = ask.request.SerializeToString()
     forks.begin_call(timeout_s)

@@ -96,7 +96,7 @@ class KvatlasManifestProvider:
         self._clock = clock
         self._cache = _Cache()
 
-    def get_manifest(self, *, prefix_hash: str, query_hash: str | None, K: int) -> Any | None:  # noqa: N803
+    def get_manifest(self, *, prefix_hash: str, query_hash: str | None, K: int) -> Any | None:
         """The K blocks to read, or None: read every block. Never fails for want of a server.
 
         ValueError: no query_hash for a query-aware provider.
