@@ -8,6 +8,7 @@ before it and each output from all KV, so that one wrong byte anywhere changes w
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import enum
 import types
@@ -196,8 +197,23 @@ def cache_config(blocks: int, groups: int = 1) -> Any:
     return types.SimpleNamespace(num_blocks=blocks, kv_cache_groups=[group] * groups)
 
 
+class FakeWorker:
+    """One worker's connector, and its share of the layers."""
+
+    def __init__(self, config: Any, described: Any, rank: int, layers: range) -> None:
+        config = copy.copy(config)
+        config.parallel_config = copy.copy(config.parallel_config)
+        config.parallel_config.rank = rank
+        self.connector = KvatlasConnector(config, fake_vllm.KVConnectorRole.WORKER, described)
+        self.layers = {
+            f"layer.{number}": np.zeros((described.num_blocks, BLOCK_SIZE), np.uint64)
+            for number in layers
+        }
+        self.connector.register_kv_caches(self.layers)
+
+
 class FakeEngine:
-    """One scheduler and one worker."""
+    """One scheduler, and a worker for each part of the layers."""
 
     def __init__(
         self, config: Any, *, blocks: int = 512, batch_tokens: int = 4096, groups: int = 1
@@ -206,13 +222,25 @@ class FakeEngine:
         described = cache_config(blocks, groups)
         role = fake_vllm.KVConnectorRole
         self.scheduler = KvatlasConnector(config, role.SCHEDULER, described)
-        self.worker = KvatlasConnector(config, role.WORKER, described)
+        count = config.parallel_config.tensor_parallel_size
+        share = LAYERS // count
+        self.workers = [
+            FakeWorker(config, described, rank, range(rank * share, (rank + 1) * share))
+            for rank in range(count)
+        ]
+        self.worker = self.workers[0].connector
         self.layers = {
-            f"layer.{number}": np.zeros((blocks, BLOCK_SIZE), np.uint64) for number in range(LAYERS)
+            name: layer for worker in self.workers for name, layer in worker.layers.items()
         }
-        self.worker.register_kv_caches(self.layers)
-        facts = self.worker.get_handshake_metadata()
-        self.scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): facts})
+        self.scheduler.set_xfer_handshake_metadata_pp_aware(
+            {
+                (0, rank): worker.connector.get_handshake_metadata()
+                for rank, worker in enumerate(self.workers)
+            }
+        )
+        # How many workers have said so of a request.
+        self._sent: collections.Counter[str] = collections.Counter()
+        self._filled: collections.Counter[str] = collections.Counter()
         self.pool = Pool(blocks)
         self.requests: dict[str, Request] = {}
         self.finished: dict[str, Request] = {}
@@ -243,7 +271,11 @@ class FakeEngine:
     def step(self) -> None:
         scheduled = self._schedule()
         ended, self._ended = self._ended, set()
-        output = types.SimpleNamespace(finished_req_ids=ended, num_scheduled_tokens=scheduled)
+        output = types.SimpleNamespace(
+            finished_req_ids=ended,
+            num_scheduled_tokens=scheduled,
+            total_num_scheduled_tokens=sum(scheduled.values()),
+        )
         plan = self.scheduler.build_connector_meta(output)
         for request_id, tokens in scheduled.items():
             self.requests[request_id].num_computed_tokens += tokens
@@ -281,7 +313,8 @@ class FakeEngine:
 
     def close(self) -> None:
         self.scheduler.shutdown()
-        self.worker.shutdown()
+        for worker in self.workers:
+            worker.connector.shutdown()
 
     # The scheduler.
 
@@ -416,7 +449,8 @@ class FakeEngine:
     def _execute(
         self, plan: Any, scheduled: dict[str, int], ended: set[str]
     ) -> tuple[dict[str, int], Any]:
-        self.worker.bind_connector_metadata(plan)
+        for worker in self.workers:
+            worker.connector.bind_connector_metadata(plan)
         said = {}
         for request_id, tokens in scheduled.items():
             request = self.requests[request_id]
@@ -424,17 +458,38 @@ class FakeEngine:
             total = self._forward(request, first, request.num_computed_tokens)
             if request.num_computed_tokens == request.num_tokens:
                 said[request_id] = total % VOCABULARY
-        self.worker.start_load_kv(None)
-        self.worker.wait_for_save()
-        sent, received = self.worker.get_finished(ended)
         result = types.SimpleNamespace(
-            finished_sending=sent,
-            finished_recving=received,
-            invalid_block_ids=self.worker.get_block_ids_with_load_errors(),
-            kv_connector_worker_meta=self.worker.build_connector_worker_meta(),
+            finished_sending=set(),
+            finished_recving=set(),
+            invalid_block_ids=set(),
+            kv_connector_worker_meta=None,
         )
-        self.worker.clear_connector_metadata()
+        for worker in self.workers:
+            self._finish(worker.connector, ended, result)
         return said, result
+
+    def _finish(self, connector: Any, ended: set[str], result: Any) -> None:
+        """One worker's end of a step; a request is done once every worker has said so."""
+        connector.start_load_kv(None)
+        connector.wait_for_save()
+        for counter, names, done in zip(
+            (self._sent, self._filled),
+            connector.get_finished(ended),
+            (result.finished_sending, result.finished_recving),
+            strict=True,
+        ):
+            for name in names or ():
+                counter[name] += 1
+                if counter[name] == len(self.workers):
+                    del counter[name]
+                    done.add(name)
+        result.invalid_block_ids |= connector.get_block_ids_with_load_errors()
+        report = connector.build_connector_worker_meta()
+        if report is not None:
+            so_far = result.kv_connector_worker_meta
+            merged = report if so_far is None else so_far.aggregate(report)
+            result.kv_connector_worker_meta = merged
+        connector.clear_connector_metadata()
 
     def _forward(self, request: Request, first: int, end: int) -> int:
         request.computed += end - first

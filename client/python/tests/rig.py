@@ -42,6 +42,12 @@ class Rig:
         **engine: Any,
     ) -> FakeEngine:
         """An engine whose connector asks this rig's service."""
+        made = FakeEngine(self.config(mode, extra, **(changes or {})), **engine)
+        self._engines.append(made)
+        return made
+
+    def config(self, mode: str, extra: dict[str, Any] | None = None, **changes: Any) -> Any:
+        """As vLLM hands it to the connector."""
         given = {
             "address": self.address,
             "mode": mode,
@@ -52,9 +58,7 @@ class Rig:
             "audit_path": str(self.audit_path),
             **(extra or {}),
         }
-        made = FakeEngine(engine_config(given, self.model, **(changes or {})), **engine)
-        self._engines.append(made)
-        return made
+        return engine_config(given, self.model, **changes)
 
     def close(self) -> None:
         for engine in self._engines:
@@ -81,7 +85,15 @@ class Rig:
         self.until(lambda: len(self.audit("registered")) >= count, engine)
 
     def until_no_lease(self) -> None:
-        self.until(lambda: self.client.status().leases_held == 0)
+
+        def none_held() -> bool:
+            try:
+                return self.client.status().leases_held == 0
+            except kvatlas.KvatlasError:
+                # It has just been started again.
+                return False
+
+        self.until(none_held)
 
     def reuse(self, request_id: str, count: int = 1) -> dict[str, Any]:
         """What was last reported of a request, once that many reports are there."""

@@ -68,9 +68,10 @@ def test_what_the_mode_does_not_allow_is_declined() -> None:
     check("recompute_policy", tier="verified", cache_policy="request_only")
     check("recompute_policy", cache_policy="request_only")
     verified = {"tier": "verified", "cache_policy": "request_only", "donor_offset": 5}
-    check(144, mode="request_only", **verified)
+    check("recompute_policy", mode="request_only", **verified)
     check("recompute_policy", mode="request_only", tier="verified", cache_policy="discovery_only")
-    result = usable(dataclasses.replace(FOUND, **verified), 200, LIMITS, "request_only")
+    moves = dataclasses.replace(LIMITS, moves=True)
+    result = usable(dataclasses.replace(FOUND, **verified), 200, moves, "request_only")
     assert result == Usable(end=144, donor_offset=5, exact=False)
 
 

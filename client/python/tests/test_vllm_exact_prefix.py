@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_engine import model_outputs
+from fake_engine import Status, model_outputs
 from rig import Rig, prompt, request
 
 
 @pytest.fixture
-def rig(tmp_path: Path, serve: Callable[..., object]) -> Iterator[Rig]:
+def rig(
+    tmp_path: Path, serve: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Rig]:
+    # So long that a lease that is not given back outlives the test.
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 300_000)
     server = serve("--mode", "materialize")
     made = Rig(tmp_path, server.address)  # type: ignore[attr-defined]
     yield made
@@ -80,6 +85,39 @@ def test_another_engine_reads_the_same_folder(rig: Rig) -> None:
     assert rig.reuse("second")["provenance"] == "exact_external_hit"
 
 
+def test_every_worker_keeps_and_loads_its_share(rig: Rig) -> None:
+    engine = rig.engine(changes={"parallel_config__tensor_parallel_size": 2})
+    prompts = [prompt(seed) for seed in range(3)]
+    for number, tokens in enumerate(prompts):
+        engine.run(request(f"cold-{number}", tokens))
+    rig.until_registered(3, engine)
+    assert len(list(rig.store.glob("*/0-of-2.safetensors"))) == 3
+    assert len(list(rig.store.glob("*/1-of-2.safetensors"))) == 3
+    engine.reset_prefix_cache()
+    assert engine.run(request("warm", prompts[0])) == [model_outputs(prompts[0], 4)]
+    assert rig.reuse("warm")["provenance"] == "exact_external_hit"
+    for path in rig.store.glob("*/1-of-2.safetensors"):
+        path.unlink()
+    engine.reset_prefix_cache()
+    assert engine.run(request("half", prompts[1])) == [model_outputs(prompts[1], 4)]
+    assert rig.reuse("half")["reason"] == "load_failed"
+    rig.until_no_lease()
+
+
+def test_a_share_that_is_not_kept_makes_no_donor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = rig.engine(changes={"parallel_config__tensor_parallel_size": 2})
+    store = engine.workers[1].connector._worker._store
+
+    def full(*_: object) -> list[str]:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(store, "write", full)
+    engine.run(request("cold", prompt(1)))
+    rig.until(lambda: bool(rig.audit("capture")), engine)
+    rig.until(lambda: not list(rig.store.glob("*/*.safetensors")), engine)
+    assert rig.audit("registered") == []
+
+
 def test_salts_and_adapters_are_apart(rig: Rig, tmp_path: Path) -> None:
     engine = rig.engine()
     tokens = prompt(1)
@@ -95,12 +133,15 @@ def test_salts_and_adapters_are_apart(rig: Rig, tmp_path: Path) -> None:
     assert rig.reuse("same")["provenance"] == "exact_external_hit"
 
 
-def test_discovery_only_looks_and_touches_nothing(rig: Rig) -> None:
-    owner = rig.engine()
-    engine = rig.engine("discovery_only", changes={"kv_transfer_config__engine_id": "engine-1"})
+def test_discovery_only_looks_and_touches_nothing(
+    tmp_path: Path, serve: Callable[..., object]
+) -> None:
+    rig = Rig(tmp_path, serve().address)  # type: ignore[attr-defined]
+    engine = rig.engine("discovery_only")
     tokens = prompt(1, 600)
-    owner.run(request("donor", tokens))
-    rig.until_registered(1, owner)
+    engine.run(request("donor", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
     same, wrapped = request("same", tokens), request("wrapped", prompt(2, 40) + tokens)
     engine.run(same)
     engine.run(wrapped)
@@ -113,7 +154,23 @@ def test_discovery_only_looks_and_touches_nothing(rig: Rig) -> None:
     assert hits["wrapped"]["outcome"] == "spans"
     assert hits["wrapped"]["verified_tokens"] >= 0.9 * len(tokens)
     assert not hits["same"]["leased"]
+    assert not rig.store.exists()
     assert rig.audit("reuse") == []
+    assert rig.client.status().leases_held == 0
+    rig.close()
+
+
+def test_discovery_only_holds_no_lease_where_others_may(rig: Rig) -> None:
+    owner = rig.engine()
+    engine = rig.engine("discovery_only", changes={"kv_transfer_config__engine_id": "engine-1"})
+    tokens = prompt(1, 600)
+    owner.run(request("donor", tokens))
+    rig.until_registered(1, owner)
+    looks = request("looks", tokens)
+    engine.run(looks)
+    assert looks.computed == 603
+    rig.until(lambda: len(rig.audit("lookup")) == 2)
+    assert rig.audit("lookup")[1]["lease_refusal"] == "store_not_readable"
     assert rig.client.status().leases_held == 0
 
 
@@ -189,6 +246,50 @@ def test_aborts_at_any_step_leave_nothing_behind(rig: Rig) -> None:
     assert engine.run(request("after", tokens)) == [model_outputs(tokens, 4)]
 
 
+def test_an_abort_during_a_load_gives_the_lease_back_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = rig.engine()
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    store = engine.worker._worker._store
+    read, goes_on = store.read, threading.Event()
+
+    def slow(*arguments: object) -> object:
+        goes_on.wait(20)
+        return read(*arguments)
+
+    monkeypatch.setattr(store, "read", slow)
+    loading = request("loading", tokens)
+    engine.add(loading)
+    rig.until(lambda: loading.status is Status.WAITING_FOR_REMOTE_KVS, engine)
+    engine.abort("loading")
+    rig.until_no_lease()
+    assert engine.requests, "its blocks are still being filled"
+    goes_on.set()
+    rig.until(lambda: not engine.requests, engine)
+    assert engine.pool.free == 512
+    assert rig.reuse("loading")["provenance"] == "candidate_rejected"
+
+
+def test_a_request_that_ends_while_it_waits_for_blocks_gives_its_lease_back(rig: Rig) -> None:
+    engine = rig.engine(blocks=40)
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    assert engine.pool.take(30) is not None
+    engine.add(request("waits", tokens))
+    rig.until(lambda: rig.client.status().leases_held == 1, engine)
+    for _ in range(20):
+        engine.step()
+    engine.abort("waits")
+    rig.until_no_lease()
+    assert rig.reuse("waits")["reason"] in ("allocation_failed", "")
+
+
 def test_preemptions_change_nothing(rig: Rig) -> None:
     engine = rig.engine(blocks=64, batch_tokens=128)
     prompts = [prompt(seed, 330) for seed in range(6)]
@@ -251,6 +352,18 @@ def test_a_reset_of_the_connector_forgets_what_was_captured(rig: Rig) -> None:
     engine.reset_prefix_cache()
     engine.run(request("third", tokens))
     assert rig.reuse("third")["provenance"] == "exact_external_hit"
+
+
+def test_what_was_computed_before_a_reset_is_not_captured_after_it(rig: Rig) -> None:
+    engine = rig.engine()
+    running = request("running", prompt(1), max_tokens=20)
+    engine.add(running)
+    rig.until(lambda: running.num_output_tokens > 3, engine)
+    engine.scheduler.reset_cache()
+    rig.until(lambda: not engine.requests, engine)
+    engine.run(request("after", prompt(2)))
+    rig.until_registered(1, engine)
+    assert [line["request_id"] for line in rig.audit("capture")] == ["after"]
 
 
 def test_an_engine_that_ends_takes_its_donors_with_it(rig: Rig) -> None:

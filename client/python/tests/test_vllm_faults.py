@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,7 @@ from rig import Rig, prompt, request
 from slow_proxy import SlowProxy
 
 from kvatlas import Owner
-
-LEASE_TTL_MS = 2000
+from kvatlas.vllm.control import RENEW_S
 
 
 @pytest.fixture
@@ -109,16 +110,15 @@ def test_another_donors_file_in_its_place_is_not_loaded(rig: Rig) -> None:
     assert rig.reuse("again")["reason"] == "load_failed"
 
 
-def test_a_lease_that_runs_out_before_the_load(tmp_path: Path, serve: Callable[..., Any]) -> None:
-    server = serve("--mode", "materialize", "--lease-ttl-ms", str(LEASE_TTL_MS))
-    rig = Rig(tmp_path, server.address)
+def test_a_lease_that_runs_out_before_the_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 1500)
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_LEFT_MIN_MS", 0)
     tokens = prompt(1)
     engine = warmed(rig, tokens)
-    before_load(engine, lambda: threading.Event().wait(LEASE_TTL_MS / 1000 + 0.1))
+    before_load(engine, lambda: threading.Event().wait(1.6))
     assert engine.run(request("late", tokens)) == [model_outputs(tokens, 4)]
     assert rig.reuse("late")["reason"] == "donor_stale"
     rig.until_no_lease()
-    rig.close()
 
 
 def test_a_donor_that_is_removed_before_the_load(rig: Rig) -> None:
@@ -145,6 +145,25 @@ def test_a_nomination_that_waits_for_blocks_is_validated_again(rig: Rig) -> None
     rig.until(lambda: not engine.requests, engine)
     assert late.output == model_outputs(tokens, 4)
     assert rig.declined("late") == "donor_stale"
+    rig.until_no_lease()
+
+
+def test_a_lease_is_renewed_while_its_request_waits_for_blocks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 1500)
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_LEFT_MIN_MS", 1000)
+    tokens = prompt(1)
+    engine = warmed(rig, tokens, blocks=40)
+    taken = engine.pool.take(30)
+    assert taken is not None
+    late = request("late", tokens)
+    engine.add(late)
+    begun = time.monotonic()
+    rig.until(lambda: time.monotonic() - begun > 2, engine)
+    engine.pool.give_back(taken)
+    rig.until(lambda: not engine.requests, engine)
+    assert rig.reuse("late")["provenance"] == "exact_external_hit"
     rig.until_no_lease()
 
 
@@ -196,6 +215,7 @@ def test_a_service_that_comes_back_is_asked_and_holds_leases_again(rig: Rig, ser
         engine.run(request(f"dead-{number}", tokens))
         engine.reset_prefix_cache()
     back = server.again()
+    begun = time.monotonic()
     try:
         served = 0
 
@@ -208,8 +228,33 @@ def test_a_service_that_comes_back_is_asked_and_holds_leases_again(rig: Rig, ser
             return one.computed < len(tokens)
 
         rig.until(loads)
+        # Sooner than the owner's announcement would have been renewed anyway.
+        assert time.monotonic() - begun < RENEW_S - 1
     finally:
         back.stop()
+
+
+def test_a_service_that_lost_its_donors_gets_them_again(rig: Rig, server: Any) -> None:
+    tokens = prompt(1)
+    engine = warmed(rig, tokens)
+    server.stop()
+    arguments = ["--data-dir", str(rig.folder / "new"), "--mode", "materialize"]
+    fresh = dataclasses.replace(server, arguments=arguments).again()
+    try:
+        turn = 0
+
+        def registered_again() -> bool:
+            nonlocal turn
+            turn += 1
+            assert engine.run(request(f"r{turn}", tokens)) == [model_outputs(tokens, 4)]
+            engine.reset_prefix_cache()
+            return len(rig.audit("registered")) == 2
+
+        rig.until(registered_again)
+        assert engine.run(request("last", tokens)) == [model_outputs(tokens, 4)]
+        assert rig.reuse("last")["provenance"] == "exact_external_hit"
+    finally:
+        fresh.stop()
 
 
 def test_restarts_under_load_fail_nothing(rig: Rig, server: Any) -> None:
@@ -235,8 +280,10 @@ def test_restarts_under_load_fail_nothing(rig: Rig, server: Any) -> None:
     finally:
         stop.set()
         thread.join()
-    rig.until_no_lease()
-    running[0].stop()
+    try:
+        rig.until_no_lease()
+    finally:
+        running[0].stop()
 
 
 def test_a_store_that_cannot_be_written_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +313,7 @@ def test_a_read_that_hangs_is_given_up_and_fills_nothing_later(
 
     def hanging(*arguments: Any) -> Any:
         hangs.wait(20)
-        return np.zeros_like(read(*arguments))
+        return np.full_like(read(*arguments), 7)
 
     monkeypatch.setattr(store, "read", hanging)
     assert engine.run(request("hung", tokens)) == [model_outputs(tokens, 4)]
@@ -277,6 +324,31 @@ def test_a_read_that_hangs_is_given_up_and_fills_nothing_later(
     engine.worker._worker._load_lane.close()
     after = engine.layers.values()
     assert all(np.array_equal(one, two) for one, two in zip(before, after, strict=True))
+
+
+def test_more_saves_than_can_wait_are_left_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvatlas.vllm.worker.SAVES_QUEUE_MAX", 2)
+    engine = rig.engine()
+    store = engine.worker._worker._store
+    write, goes_on = store.write, threading.Event()
+
+    def slow(*arguments: Any) -> list[str]:
+        goes_on.wait(20)
+        return write(*arguments)
+
+    monkeypatch.setattr(store, "write", slow)
+    named = [request(f"r{number}", prompt(number, 100)) for number in range(8)]
+    for one in named:
+        engine.add(one)
+    rig.until(lambda: all(one.finished for one in named), engine)
+    rig.until(lambda: len(rig.audit("capture")) >= 5, engine)
+    goes_on.set()
+    rig.until(lambda: not engine.requests, engine)
+    rig.until(lambda: len(rig.audit("capture")) == 8, engine)
+    told = [line["detail"] for line in rig.audit("capture") if not line["kept"]]
+    assert set(told) == {"too many saves wait"}
+    assert 1 <= len(told) <= 5
+    assert engine.pool.free == 512
 
 
 def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:
@@ -291,5 +363,3 @@ def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:
         tokens = prompt(number)
         assert engine.run(request(f"again-{number}", tokens)) == [model_outputs(tokens, 4)]
         engine.reset_prefix_cache()
-
-

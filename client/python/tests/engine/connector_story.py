@@ -10,6 +10,8 @@ from typing import Any
 from harness import Engine, audit_lines, default_llm
 
 VOCABULARY = 5000
+# So long that a lease that is not given back is still there at the end.
+LEASE_TTL_MS = 600_000
 EXTRA = {
     "mode": "exact_prefix",
     "min_prompt_tokens": 64,
@@ -37,6 +39,9 @@ class Played:
     left: dict[str, int]
     times: dict[str, dict[str, list[float]]]
     audit: list[dict[str, Any]]
+    preemptions: int
+    # Of moved KV: the largest difference from what was computed there, and the largest value.
+    moved: list[tuple[float, float]]
 
     def outputs(self, chapter: str) -> list[list[int]]:
         """What was said, in order."""
@@ -76,6 +81,7 @@ class Stories:
         steps: list[Step],
         service: tuple[str, ...] = (),
         extra: dict[str, Any] | None = None,
+        lease_ttl_ms: int = LEASE_TTL_MS,
         **llm: Any,
     ) -> Played:
         """With the connector and a folder of donors."""
@@ -85,7 +91,7 @@ class Stories:
             "audit_path": str(self._audit),
             **(extra or {}),
         }
-        return self._play(given, list(service), steps, llm)
+        return self._play(given, list(service), steps, llm, lease_ttl_ms)
 
     def _play(
         self,
@@ -93,6 +99,7 @@ class Stories:
         service: list[str],
         steps: list[Step],
         llm: dict[str, Any],
+        lease_ttl_ms: int = LEASE_TTL_MS,
     ) -> Played:
         answer = self._engine.run(
             "play_connector.py",
@@ -101,11 +108,19 @@ class Stories:
                 "llm": {**default_llm(), **llm},
                 "extra": extra,
                 "service": service,
+                "lease_ttl_ms": lease_ttl_ms,
                 "steps": steps,
             },
         )
         audit = audit_lines(self._audit) if extra is not None else []
-        return Played(answer["results"], answer["left"], answer["times"], audit)
+        return Played(
+            chapters=answer["results"],
+            left=answer["left"],
+            times=answer["times"],
+            audit=audit,
+            preemptions=answer["preemptions"],
+            moved=answer["moved"],
+        )
 
 
 def ask(asked: list[list[int]], chapter: str, **how: Any) -> Step:

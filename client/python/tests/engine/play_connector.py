@@ -2,7 +2,8 @@
 
 The engine's core runs in this process, so that a step can reach its scheduler. The spec holds
 `model`, `llm`, `extra` (the connector's extra config, or null for none), `service` (arguments of
-`kvatlas serve`; it is started here and can be killed) and `steps`, each named by its `do`:
+`kvatlas serve`; it is started here and can be killed), `lease_ttl_ms` and `steps`, each named by
+its `do`:
   ask      `prompts` of token ids, one after the other or `together`; `max_tokens`; `chapter`, which
            results are found under
   reset    the engine's own prefix cache
@@ -13,9 +14,12 @@ The engine's core runs in this process, so that a step can reach its scheduler. 
   kill, start   the service
   slow     the service answers `seconds` late
   abort    asks `prompts`, and aborts them after so many `steps` of the engine
+  move     the donor that is `head` + a document to where the donor that begins with the document
+           has it, and compares the first layer's KV, which depends on tokens and positions alone
   restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
-The answer holds `results` by chapter, `left` (the service's leases and donors) and `times` (what
-each of the connector's calls on the scheduler's thread took, in microseconds, by chapter).
+The answer holds `results` by chapter, `moved` (largest difference, largest value), `left` (the
+service's leases and donors), `preemptions`, and `times` (what each of the connector's calls on the
+scheduler's thread took, in microseconds, by chapter).
 """
 
 from __future__ import annotations
@@ -35,10 +39,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
+import numpy as np
+import torch
+from safetensors.numpy import load_file
 from slow_proxy import SlowProxy
 from vllm import LLM, SamplingParams
+from vllm.distributed.kv_transfer import get_kv_transfer_group
 
 from kvatlas import Client
+from kvatlas.vllm import nominate
 
 SETTLE_S_MAX = 60.0
 PAUSE_S = 0.02
@@ -54,6 +63,7 @@ TIMED = (
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
+    nominate.LEASE_TTL_MS = spec["lease_ttl_ms"]
     with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:
         service = Service(Path(folder), spec.get("service", []))
         story = Story(spec, service)
@@ -61,7 +71,13 @@ def main() -> None:
             arguments = dict(step)
             getattr(story, arguments.pop("do"))(**arguments)
         left = story.left() if spec["extra"] is not None else {}
-        answer = {"results": story.results, "left": left, "times": story.times}
+        answer = {
+            "results": story.results,
+            "left": left,
+            "times": story.times,
+            "moved": story.moved,
+            "preemptions": story.preemptions(),
+        }
         story.close()
         service.kill()
     Path(sys.argv[2]).write_text(json.dumps(answer))
@@ -75,7 +91,7 @@ class Service:
         self.address = f"unix:{folder / 'proxy.sock'}"
         self._command = [os.environ["KVATLAS_BIN"], "serve", "--listen", f"unix:{self._socket}"]
         self._command += ["--http-listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
-        self._command += ["--mode", "materialize", *arguments]
+        self._command += arguments or ["--mode", "materialize"]
         self.proxy = SlowProxy(folder / "proxy.sock", self._socket)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -109,6 +125,7 @@ class Story:
         self.results: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
         self.times: dict[str, dict[str, list[float]]] = {}
         self._chapter_times: dict[str, list[float]] = {}
+        self.moved: list[tuple[float, float]] = []
         self._between: Callable[[], object] = lambda: None
         arguments = dict(spec["llm"])
         if spec["extra"] is not None:
@@ -205,6 +222,22 @@ class Story:
         if engine.has_unfinished_requests():
             raise RuntimeError("aborted requests go on")
 
+    def move(self, folder: str, head: list[int], tokens: int) -> None:
+        files = [load_file(path) for path in Path(folder).rglob("*.safetensors")]
+        (ahead,) = (one for one in files if list(one["tokens"][: len(head)]) == head)
+        document = ahead["tokens"][len(head) : len(head) + tokens]
+        (plain,) = (one for one in files if np.array_equal(one["tokens"][:tokens], document))
+        mover = get_kv_transfer_group()._worker._mover
+        moved = mover.move(ahead["pages"], len(head), tokens, -len(head))
+        blocks = len(moved)
+        first = slice(0, 2 * mover._layers[0][1].keys.size * 2)
+        both = [
+            torch.from_numpy(np.ascontiguousarray(pages[:blocks, first])).view(torch.bfloat16)
+            for pages in (moved, plain["pages"])
+        ]
+        difference = (both[0].float() - both[1].float()).abs().max()
+        self.moved.append((float(difference), float(both[1].float().abs().max())))
+
     def restart_under_load(self, prompts: list[list[int]], chapter: str) -> None:
         killed, back = threading.Event(), threading.Event()
 
@@ -228,6 +261,10 @@ class Story:
         """What the service holds."""
         status = self._service.status()
         return {"leases": status.leases_held, "donors": status.donors}
+
+    def preemptions(self) -> int:
+        metrics = self._llm.get_metrics()
+        return sum(int(one.value) for one in metrics if one.name == "vllm:num_preemptions")
 
     def close(self) -> None:
         self._llm.llm_engine.engine_core.shutdown()

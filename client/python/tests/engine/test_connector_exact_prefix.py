@@ -12,8 +12,8 @@ from harness import Engine
 
 CHUNKED = {"enable_chunked_prefill": True, "max_num_batched_tokens": 256}
 WHOLE = {"enable_chunked_prefill": False, "max_num_batched_tokens": 4096}
-LEASE_TTL_S = 3.0
-SERVICE = ("--lease-ttl-ms", str(int(LEASE_TTL_S * 1000)))
+# The connector's own, short enough to wait for its end.
+LEASE_TTL_S = 5.0
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_fails_is_computed(stories: Stories) -> None:
         steps += [{"do": "reset"}, happens, ask(asked[fault], fault)]
         steps += [{"do": "before_load", "how": "nothing"}, {"do": "slow", "seconds": 0}]
         steps += [{"do": "start"}, *again(), ask(asked[fault], f"{fault}: after"), *again()]
-    played = stories.play(steps, SERVICE)
+    played = stories.play(steps, lease_ttl_ms=int(LEASE_TTL_S * 1000))
     wrong = []
     for number, (fault, (_, reason)) in enumerate(FAULTS.items()):
         lines = played.lines(fault, "reuse") + played.lines(fault, "declined")

@@ -18,7 +18,7 @@ class Audit:
     """Appends lines to a file, on a thread of its own. A full queue drops lines and says so."""
 
     def __init__(self, path: str | None) -> None:
-        self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread: threading.Thread | None = None
         if path:
@@ -31,18 +31,15 @@ class Audit:
         """Never waits."""
         if self._thread is None:
             return
-        try:
-            self._queue.put_nowait({"time": time.time(), "event": event, **fields})
-        except queue.Full:
+        if self._queue.qsize() < QUEUE_MAX:
+            self._queue.put({"time": time.time(), "event": event, **fields})
+        else:
             self._dropped += 1
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Writes what is left."""
         if self._thread is not None:
-            try:
-                self._queue.put(None, timeout=timeout_s)
-            except queue.Full:
-                return
+            self._queue.put(None)
             self._thread.join(timeout_s)
 
     def _run(self) -> None:

@@ -97,7 +97,7 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
 
     def build_connector_meta(self, scheduler_output: Any) -> StepPlan:
         """What the workers are to do in this step."""
-        return self._in_scheduler.step_plan()
+        return self._in_scheduler.step_plan(scheduler_output.total_num_scheduled_tokens)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """What the workers have done."""
@@ -126,11 +126,13 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """The layers' caches are there."""
         backend = engine.attention_backend(self._config, kv_caches)
-        unsupported = engine.unsupported(self._config, self._groups, self._settings.mode)
+        mode = self._settings.mode
+        unsupported = engine.unsupported(self._config, self._groups, mode)
         if self._worker is not None and not unsupported:
             try:
                 blocks = engine.managed_blocks(self._config, self._groups)
-                self._worker.caches_are(paged_cache(kv_caches, blocks))
+                cache = paged_cache(kv_caches, blocks)
+                self._worker.caches_are(cache, engine.mover(self._config, mode, kv_caches))
             except UnsupportedCache as error:
                 unsupported = str(error)
         self._facts = WorkerFacts(backend, unsupported)
@@ -188,18 +190,19 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
         client, audit = self._client(), Audit(settings.audit_path)
         control, lookups = Control(), Lookups()
         lookups.submit(lambda: _connect(client))
-        donors = None
-        if settings.mode != "discovery_only":
-            owner = Owner(self._worker_id, getattr(parallel, "data_parallel_rank", 0))
-            donors = OwnDonors(owner, parse_spec(settings.kv_store), client, control, audit)
-            control.start(donors.announce)
+        materializes = settings.mode != "discovery_only"
+        owner = Owner(self._worker_id, getattr(parallel, "data_parallel_rank", 0))
+        store = parse_spec(settings.kv_store) if materializes else None
+        donors = OwnDonors(owner, store, client, control, audit)
+        control.start(donors.announce)
         limits = Limits(
             block_size=engine.block_size(self._config, self._groups),
             min_reuse_tokens=MIN_REUSE_TOKENS_DEFAULT
             if settings.min_reuse_tokens is None
             else settings.min_reuse_tokens,
+            moves=engine.moves(self._config, settings.mode),
         )
-        stores = () if donors is None else (donors.store_id,)
+        stores = (donors.store_id,) if materializes else ()
         nominator = Nominator(client, settings, limits, audit, stores)
         return SchedulerSide(
             Engine(

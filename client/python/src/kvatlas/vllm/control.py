@@ -40,7 +40,7 @@ class Control:
         self._announce: Callable[[], Any] = lambda: None
         self._announce_at = time.monotonic()
         self._announced = False
-        self._queue: queue.Queue[_Call | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._urgent = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvatlas-control", daemon=True)
 
@@ -57,12 +57,12 @@ class Control:
         failed: Callable[[], None] | None = None,
     ) -> None:
         """Queues a call. On this thread, `then` gets what it returned, or `failed` is called."""
-        try:
-            self._queue.put_nowait(_Call(what, call, then, failed))
-        except queue.Full:
-            _log.warning("%s is not told to the service: the queue is full", what)
-            if failed is not None:
-                failed()
+        if self._queue.qsize() < QUEUE_MAX:
+            self._queue.put(_Call(what, call, then, failed))
+            return
+        _log.warning("%s is not told to the service: the queue is full", what)
+        if failed is not None:
+            failed()
 
     def announce_soon(self) -> None:
         """The service does not seem to know that the owner lives, as after its restart."""
@@ -72,10 +72,7 @@ class Control:
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Delivers what is queued, for so long."""
-        try:
-            self._queue.put(None, timeout=timeout_s)
-        except queue.Full:
-            return
+        self._queue.put(None)
         self._thread.join(timeout_s)
 
     def _run(self) -> None:

@@ -16,6 +16,8 @@ class Limits:
     block_size: int
     # A load of fewer tokens is not worth its trouble, nor a donor of fewer.
     min_reuse_tokens: int
+    # Keys can be moved to another position.
+    moves: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,8 @@ def usable(found: Found, prompt_tokens: int, limits: Limits, mode: str) -> Usabl
     exact = found.tier == "exact" and found.cache_policy == "exact_commit"
     if not exact and (mode != "request_only" or found.cache_policy == "discovery_only"):
         return Declined("recompute_policy", f"tier {found.tier} is not for mode {mode}")
+    if found.donor_offset and not limits.moves:
+        return Declined("recompute_policy", "keys of another position")
     readable = max(0, found.captured_tokens - found.donor_offset)
     end = min(found.reusable_prefix_tokens, readable, prompt_tokens - 1)
     end -= end % limits.block_size

@@ -1,5 +1,5 @@
-"""The donors that this engine owns: captured by its workers, registered with the service, removed
-when their KV goes."""
+"""The donors that this engine owns: registered with the service once their KV is kept, removed when
+it goes. Where nothing is kept, prompts are registered as what lies in the engine's own cache."""
 
 from __future__ import annotations
 
@@ -42,16 +42,20 @@ class OwnDonors:
     back through a queue."""
 
     def __init__(
-        self, owner: Owner, store: Spec, client: Client, control: Control, audit: Audit
+        self, owner: Owner, store: Spec | None, client: Client, control: Control, audit: Audit
     ) -> None:
+        """Without a store, donors are in device memory, which nobody can read from outside."""
         # The owner's start time, in milliseconds since 1970.
         self.generation = int(time.time() * 1000)
-        self.store_id = store_identity(store, owner.worker_id)
         self._owner = owner
         self._store = store
-        # What is left of an owner of this name can be found by nobody any more.
         self._ids = f"{owner.worker_id}.{owner.dp_rank}."
-        remove_owned(store, self._ids)
+        if store is None:
+            self._medium, self.store_id = "device", f"device:{self._ids}"
+        else:
+            self._medium, self.store_id = store.medium, store_identity(store, owner.worker_id)
+            # What is left of an owner of this name can be found by nobody any more.
+            remove_owned(store, self._ids)
         self._client = client
         self._control = control
         self._audit = audit
@@ -85,18 +89,20 @@ class OwnDonors:
     ) -> Save | None:
         """A copy of a finished prompt's first tokens, which fill these blocks; None when there is
         one already, or too many are going on."""
-        packed = prepared.tokens[:tokens]
-        digest = hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()
-        if digest in self._by_digest or len(self._captures) >= CAPTURES_MAX:
+        if len(self._captures) >= CAPTURES_MAX:
             return None
-        self._number += 1
-        donor_id = f"{self._ids}{self.generation}.{self._number}"
-        self._by_digest[digest] = donor_id
-        self._known[donor_id] = (digest, prepared.namespace)
-        if len(self._by_digest) > DONORS_MAX:
-            del self._known[self._by_digest.popitem(last=False)[1]]
+        donor_id = self._new_id(prepared, tokens)
+        if donor_id is None:
+            return None
         self._captures[donor_id] = _Capture(prepared, tokens, request_id, self.generation)
+        packed = prepared.tokens[:tokens]
         return Save(request_id, donor_id, tuple(block_ids), packed, prepared.digest)
+
+    def observe(self, request_id: str, prepared: Prepared, tokens: int) -> None:
+        """A finished prompt whose KV lies in the engine's own cache, and nowhere else."""
+        donor_id = self._new_id(prepared, tokens)
+        if donor_id is not None:
+            self._register(donor_id, _Capture(prepared, tokens, request_id, self.generation))
 
     def saved(self, results: Mapping[str, SaveResult], workers: int) -> list[str]:
         """What the workers have kept is registered, once each has its share. Returns donors whose
@@ -163,7 +169,22 @@ class OwnDonors:
     def remove_all(self) -> None:
         """The engine ends, and with it everything that it owns."""
         self._control.call("removal", lambda: self._client.remove_donors(owner=self._owner))
-        remove_owned(self._store, self._ids)
+        if self._store is not None:
+            remove_owned(self._store, self._ids)
+
+    def _new_id(self, prepared: Prepared, tokens: int) -> str | None:
+        """None: the same tokens are there already."""
+        packed = prepared.tokens[:tokens]
+        digest = hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()
+        if digest in self._by_digest:
+            return None
+        self._number += 1
+        donor_id = f"{self._ids}{self.generation}.{self._number}"
+        self._by_digest[digest] = donor_id
+        self._known[donor_id] = (digest, prepared.namespace)
+        if len(self._by_digest) > DONORS_MAX:
+            del self._known[self._by_digest.popitem(last=False)[1]]
+        return donor_id
 
     def _register(self, donor_id: str, capture: _Capture) -> None:
         donor = Donor(
@@ -174,7 +195,7 @@ class OwnDonors:
             tokens=capture.prepared.tokens,
             captured_tokens=capture.tokens,
             exact_tokens=capture.tokens,
-            medium=self._store.medium,
+            medium=self._medium,
             store_id=self.store_id,
             source_request_id=capture.request_id,
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from kvatlas.namespace import Namespace
+from kvatlas.vllm.move import CannotMove, Mover, rope_theta
 from kvatlas.vllm.namespace import engine_namespace
 
 # Cache groups whose blocks hold every token's KV from the start.
 WHOLE_SPECS = ("FullAttentionSpec", "MLAAttentionSpec")
+
+_log = logging.getLogger("kvatlas.vllm")
 
 
 def check_mode(vllm_config: Any, mode: str) -> None:
@@ -16,7 +20,7 @@ def check_mode(vllm_config: Any, mode: str) -> None:
     if mode == "discovery_only":
         return
     transfer = vllm_config.kv_transfer_config
-    if transfer.kv_load_failure_policy != "recompute":
+    if getattr(transfer, "kv_load_failure_policy", "fail") != "recompute":
         raise ValueError(
             f'mode {mode} needs "kv_load_failure_policy": "recompute" in the kv-transfer-config: '
             "with the default, `fail`, a donor that has gone would fail the request"
@@ -89,3 +93,27 @@ def shard_name(vllm_config: Any) -> str:
     parallel = vllm_config.parallel_config
     world = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
     return f"{parallel.rank % world}-of-{world}"
+
+
+def moves(vllm_config: Any, mode: str) -> bool:
+    """Whether keys may be moved to another position."""
+    if mode != "request_only":
+        return False
+    try:
+        rope_theta(vllm_config.model_config.hf_text_config)
+    except CannotMove as reason:
+        _log.warning("only KV of the same position will be loaded: %s", reason)
+        return False
+    return True
+
+
+def mover(vllm_config: Any, mode: str, kv_caches: dict[str, Any]) -> Mover | None:
+    """What moves this worker's keys; None where they are not moved."""
+    if not moves(vllm_config, mode):
+        return None
+    layers = vllm_config.compilation_config.static_forward_context
+    try:
+        return Mover(kv_caches, layers, rope_theta(vllm_config.model_config.hf_text_config))
+    except CannotMove as reason:
+        _log.warning("only KV of the same position will be loaded: %s", reason)
+        return None

@@ -48,7 +48,9 @@ class Lookups:
     """Threads that ask the service. Their number bounds the calls in flight."""
 
     def __init__(self, threads: int = THREADS, queue_max: int = QUEUE_MAX) -> None:
-        self._queue: queue.Queue[Callable[[], object] | None] = queue.Queue(queue_max)
+        # Written in C, unlike the bounded one; the scheduler's thread is the only one that puts.
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._queue_max = queue_max
         self._threads = [
             threading.Thread(target=self._run, name=f"kvatlas-lookup-{number}", daemon=True)
             for number in range(threads)
@@ -58,19 +60,15 @@ class Lookups:
 
     def submit(self, work: Callable[[], object]) -> bool:
         """False at once when the queue is full."""
-        try:
-            self._queue.put_nowait(work)
-        except queue.Full:
+        if self._queue.qsize() >= self._queue_max:
             return False
+        self._queue.put(work)
         return True
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Lets the threads end after what is queued."""
         for _ in self._threads:
-            try:
-                self._queue.put(None, timeout=timeout_s)
-            except queue.Full:
-                return
+            self._queue.put(None)
         for thread in self._threads:
             thread.join(timeout_s)
 

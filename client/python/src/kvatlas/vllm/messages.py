@@ -53,6 +53,9 @@ class StepPlan(KVConnectorMetadata):  # type: ignore[misc]
     saves: list[Save] = dataclasses.field(default_factory=list)
     # Donors that nobody can find any more.
     drops: list[str] = dataclasses.field(default_factory=list)
+    # The model does not run in this step, and look-ups are awaited.
+    idle: bool = False
+    looking: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

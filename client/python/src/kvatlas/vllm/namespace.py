@@ -6,7 +6,6 @@ that is only perhaps the same must not be read.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -100,11 +99,6 @@ def _revision(name: str, revision: str | None, hf_config: Any) -> str:
 
 def _fingerprint(folder: str) -> str:
     """Changes when a file is added, removed, replaced or rewritten."""
-    return _fingerprint_at(folder, Path(folder).stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=64)
-def _fingerprint_at(folder: str, _changed_ns: int) -> str:
     digest = hashlib.sha256()
     paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     if not paths or len(paths) > FILES_MAX:

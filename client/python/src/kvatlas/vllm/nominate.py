@@ -20,8 +20,12 @@ from kvatlas.vllm.audit import Audit
 from kvatlas.vllm.decide import Declined, Limits, Usable, usable
 from kvatlas.vllm.namespace import adapter_identity, namespace_digest
 
-# A lease with less left than this is not begun with.
-LEASE_LEFT_MIN_MS = 500
+# Short, so that a lease whose answer came too late for anybody to know of it soon ends by itself.
+LEASE_TTL_MS = 5000
+# With less left than this a lease is renewed before anything is promised on it.
+LEASE_LEFT_MIN_MS = 2500
+# Tokens; some 50 us.
+PACKED_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Nominator:
             readable_store_ids=self._stores,
             gates=self._gates,
             minimum_tier="exact" if exact_only else "",
+            lease_ttl_ms=LEASE_TTL_MS if holder else 0,
         )
         elapsed_ms = round((time.monotonic() - begun_s) * 1000, 3)
         if not isinstance(found, Found):
@@ -120,10 +125,13 @@ class Nominator:
 
     def check(self, nomination: Nomination, holder: str) -> Nomination | Declined:
         """The same with its lease validated just now, or why it is none any more."""
-        state, left_ms = self._client.validate(nomination.lease.id, holder)
-        if state != "valid" or left_ms < LEASE_LEFT_MIN_MS:
-            self._client.release(nomination.lease.id, holder)
-            return Declined("donor_stale", f"the lease is {state}, {left_ms} ms are left")
+        lease_id = nomination.lease.id
+        state, left_ms = self._client.validate(lease_id, holder)
+        if state == "valid" and left_ms < LEASE_LEFT_MIN_MS:
+            state = self._client.renew(lease_id, holder, LEASE_TTL_MS)
+        if state != "valid":
+            self._client.release(lease_id, holder)
+            return Declined("donor_stale", f"the lease is {state}")
         return dataclasses.replace(nomination, validated_s=time.monotonic())
 
     def _nomination(self, prepared: Prepared, found: Found, holder: str) -> Nomination | Declined:
@@ -176,13 +184,23 @@ def _prepared(asked: Asked, engine: Namespace) -> Prepared | Declined:
     except ValueError:
         return Declined("unsupported_request", "a blank cache salt")
     try:
-        tokens = np.array(asked.prompt, np.uint32)
+        tokens = _packed(asked.prompt)
     except (OverflowError, TypeError, ValueError):
         return Declined("unsupported_request", "token ids beyond 32 bits")
     namespace = dataclasses.replace(engine, adapter=adapter, tenant_key=tenant)
     if namespace.problem:
         return Declined("namespace_mismatch", namespace.problem)
     return Prepared(tokens, namespace, namespace_digest(namespace))
+
+
+def _packed(prompt: Sequence[int]) -> TokenIds:
+    """In pieces, between which the scheduler's thread gets its turn: a list of ids becomes an array
+    only under the interpreter's lock."""
+    tokens = np.empty(len(prompt), np.uint32)
+    for start in range(0, len(prompt), PACKED_AT_ONCE):
+        tokens[start : start + PACKED_AT_ONCE] = prompt[start : start + PACKED_AT_ONCE]
+        time.sleep(0)
+    return tokens
 
 
 def _told(declined: Declined) -> dict[str, str]:

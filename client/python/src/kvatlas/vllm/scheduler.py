@@ -7,6 +7,7 @@ declined, and is given back on every way out.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 import time
@@ -31,6 +32,7 @@ VALIDATED_S_MAX = 0.1
 LOOKUP_GRACE_S = 0.05
 # A preempted request may load again; not for ever.
 LOOKUPS_MAX = 3
+ENDED_MAX = 256
 # How a request ends that has run to its end.
 COMPLETE = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
@@ -58,8 +60,7 @@ class Parts:
     lookups: Lookups
     nominator: Nominator
     control: Control
-    # None in the mode discovery_only, which owns nothing and holds no lease.
-    donors: OwnDonors | None
+    donors: OwnDonors
 
 
 @dataclasses.dataclass
@@ -98,6 +99,8 @@ class SchedulerSide:
         self._nominator = parts.nominator
         self._control = parts.control
         self._donors = parts.donors
+        # Otherwise it only discovers, and holds no lease.
+        self._materializes = settings.mode != "discovery_only"
         self._namespace: Namespace | None = None
         self._unsupported = "the workers have not said yet what they are"
         minimum = settings.min_prompt_tokens
@@ -105,6 +108,9 @@ class SchedulerSide:
         self._tracked: dict[str, _Tracked] = {}
         self._plan = StepPlan()
         self._load_results: dict[str, LoadResult] = {}
+        # Requests that ended before their look-up did, and how much of each could be a donor; in
+        # the mode discovery_only, where nothing waits for look-ups.
+        self._ended: collections.deque[tuple[_Tracked, int]] = collections.deque(maxlen=ENDED_MAX)
 
     # What vLLM calls, in its order.
 
@@ -137,7 +143,7 @@ class SchedulerSide:
         that nothing was computed from it.
         """
         tracked = self._tracked.get(request.request_id) or self._begin(request)
-        if self._donors is None or not self._engine.loads:
+        if not (self._materializes and self._engine.loads):
             return 0, False
         if getattr(request, "num_preemptions", 0) > tracked.preemptions:
             self._preempted(tracked, request)
@@ -164,7 +170,6 @@ class SchedulerSide:
         if external_tokens == 0:
             self._decline(tracked, Declined("recompute_policy", "the engine loads nothing"))
             return
-        assert self._donors is not None, "nominations come with donors"
         assert tracked.prepared is not None, "nominations come with what they were made for"
         nomination, prepared = tracked.nomination, tracked.prepared
         end = tracked.local + external_tokens
@@ -182,17 +187,18 @@ class SchedulerSide:
         )
         self._plan.loads.append(tracked.load)
 
-    def step_plan(self) -> StepPlan:
-        """What the workers are to do in this step."""
+    def step_plan(self, scheduled_tokens: int) -> StepPlan:
+        """What the workers are to do in this step, in which the model computes so many tokens."""
         plan, self._plan = self._plan, StepPlan()
-        if self._donors is not None:
-            plan.drops.extend(self._donors.refused())
+        if scheduled_tokens == 0:
+            plan.idle = True
+            plan.looking = any(one.ticket is not None for one in self._tracked.values())
+        plan.drops.extend(self._donors.refused())
+        self._observe_ended()
         return plan
 
     def workers_report(self, report: WorkerReport) -> None:
         """What the workers have done since."""
-        if self._donors is None:
-            return
         self._donors.gone(report.evicted)
         for request_id, result in report.loads.items():
             before = self._load_results.pop(request_id, None)
@@ -200,7 +206,7 @@ class SchedulerSide:
             if merged.workers < self._engine.workers:
                 self._load_results[request_id] = merged
             else:
-                self._loaded(request_id, merged, self._donors)
+                self._loaded(request_id, merged)
         self._plan.drops.extend(self._donors.saved(report.saves, self._engine.workers))
 
     def finished(self, request: Any, block_ids: Sequence[int]) -> bool:
@@ -208,7 +214,7 @@ class SchedulerSide:
         tracked = self._tracked.pop(request.request_id, None)
         if tracked is None:
             return False
-        if tracked.ticket is not None:
+        if tracked.ticket is not None and self._materializes:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
             waited = tracked.advertised and tracked.load is None
@@ -221,8 +227,7 @@ class SchedulerSide:
         for tracked in self._tracked.values():
             self._abandon(tracked)
             tracked.inexact = True
-        if self._donors is not None:
-            self._plan.drops.extend(self._donors.reset())
+        self._plan.drops.extend(self._donors.reset())
         return True
 
     def shutdown(self) -> None:
@@ -231,9 +236,8 @@ class SchedulerSide:
             self._abandon(tracked)
         self._tracked.clear()
         self._lookups.close()
-        if self._donors is not None:
-            self._donors.remove_all()
-            self._control.close()
+        self._donors.remove_all()
+        self._control.close()
         self._audit.close()
         self._client.close()
 
@@ -268,7 +272,7 @@ class SchedulerSide:
     def _ask(self, tracked: _Tracked) -> None:
         assert self._namespace is not None, "not asked before the workers are known"
         namespace = self._namespace
-        holder = "" if self._donors is None else self._donors.holder
+        holder = self._donors.holder if self._materializes else ""
         tracked.lookups += 1
         self._submit(
             tracked, lambda: self._nominator.look_up(tracked.asked, namespace, holder), holder
@@ -318,7 +322,7 @@ class SchedulerSide:
         if isinstance(answer.result, Nomination):
             tracked.nomination = answer.result
             return True
-        if answer.result.reason == "donor_stale" and self._donors is not None:
+        if answer.result.reason == "donor_stale":
             self._control.announce_soon()
         self._settle(tracked, answer.result)
         return True
@@ -360,7 +364,7 @@ class SchedulerSide:
             self._decline(tracked, Declined("", "the engine is reset or ends"))
         tracked.settled = True
 
-    def _loaded(self, request_id: str, result: LoadResult, donors: OwnDonors) -> None:
+    def _loaded(self, request_id: str, result: LoadResult) -> None:
         """Every worker has ended its part of a load."""
         tracked = self._tracked.get(request_id)
         self._audit.record("load", request_id=request_id, **dataclasses.asdict(result))
@@ -371,7 +375,7 @@ class SchedulerSide:
         tracked.settled = True
         if result.reason:
             if result.donor_lost:
-                donors.remove(nomination.found.donor_id, nomination.found.namespace_id)
+                self._donors.remove(nomination.found.donor_id, nomination.found.namespace_id)
             blocks = len(load.block_ids)
             self._report(
                 request_id, nomination, "fallback_recompute", result.reason, invalid_blocks=blocks
@@ -395,7 +399,6 @@ class SchedulerSide:
         invalid_blocks: int = 0,
     ) -> None:
         """Says what became of a nomination, which ends its lease."""
-        assert self._donors is not None, "leases come with donors"
         self._audit.record(
             "reuse",
             request_id=request_id,
@@ -422,20 +425,31 @@ class SchedulerSide:
     # Captures.
 
     def _capture(self, tracked: _Tracked, request: Any, block_ids: Sequence[int]) -> bool:
-        prepared = tracked.prepared
-        if self._donors is None or not self._engine.captures or prepared is None:
-            return False
         complete = getattr(request.status, "name", "") in COMPLETE
         if not complete or tracked.inexact or request.num_output_tokens == 0:
             return False
-        limits = self._engine.limits
-        tokens = capturable(
-            len(prepared.tokens), request.num_computed_tokens, len(block_ids), limits
-        )
-        if tokens <= tracked.loaded_tokens:
+        limits, prompt_tokens = self._engine.limits, len(tracked.asked.prompt)
+        tokens = capturable(prompt_tokens, request.num_computed_tokens, len(block_ids), limits)
+        if tokens <= tracked.loaded_tokens or not self._engine.captures:
+            return False
+        if not self._materializes:
+            self._ended.append((tracked, tokens))
+            return False
+        prepared = tracked.prepared
+        if prepared is None:
             return False
         blocks = block_ids[: tokens // limits.block_size]
         save = self._donors.begin(request.request_id, prepared, tokens, blocks)
         if save is not None:
             self._plan.saves.append(save)
         return save is not None
+
+    def _observe_ended(self) -> None:
+        """What has ended is known to the service once its look-up has ended too."""
+        while self._ended:
+            tracked, tokens = self._ended[0]
+            if tracked.ticket is not None and not self._take(tracked):
+                return
+            self._ended.popleft()
+            if tracked.prepared is not None:
+                self._donors.observe(tracked.asked.request_id, tracked.prepared, tokens)

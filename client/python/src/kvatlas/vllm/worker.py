@@ -17,7 +17,9 @@ from typing import Any
 
 from kvatlas.client import Client
 from kvatlas.kvstore import ReadError, Record, Store, Wanted
+from kvatlas.kvstore.record import Pages
 from kvatlas.vllm.messages import Load, LoadResult, Save, SaveResult, StepPlan, WorkerReport
+from kvatlas.vllm.move import Mover
 from kvatlas.vllm.pages import PagedCache
 
 LOADS_QUEUE_MAX = 256
@@ -27,6 +29,9 @@ SAVES_QUEUE_MAX = 64
 LOAD_S_MAX = 10.0
 # Nobody's schedule waits for this call, unlike a look-up.
 VALIDATE_S = 0.25
+# In a step without the model, so long is waited for loads, saves and look-ups: an engine that only
+# asks again and again would keep the interpreter's lock from the threads that it waits for.
+IDLE_S = 0.001
 # Threads are given so long to end.
 CLOSE_S = 2.0
 
@@ -69,7 +74,10 @@ class WorkerSide:
         self._client = client
         self._store = store
         self._cache: PagedCache | None = None
+        self._mover: Mover | None = None
         self._going: dict[str, _Going] = {}
+        self._saving = 0
+        self._any_done = threading.Event()
         self._loads_done: queue.SimpleQueue[_Done] = queue.SimpleQueue()
         self._saves_done: queue.SimpleQueue[tuple[Save, SaveResult, list[str]]] = (
             queue.SimpleQueue()
@@ -80,15 +88,17 @@ class WorkerSide:
         self._load_lane = _Lane("load", LOAD_THREADS, LOADS_QUEUE_MAX, self._load)
         self._save_lane = _Lane("save", 1, SAVES_QUEUE_MAX, self._save)
 
-    def caches_are(self, cache: PagedCache) -> None:
-        """The engine's caches; nothing is loaded or saved before."""
-        self._cache = cache
+    def caches_are(self, cache: PagedCache, mover: Mover | None = None) -> None:
+        """The engine's caches; nothing is loaded or saved before. Without a mover, nothing is
+        loaded from another position."""
+        self._cache, self._mover = cache, mover
 
     def begin(self, plan: StepPlan) -> None:
         """Starts what the scheduler wants, once. Waits for nothing."""
         if plan is self._begun:
             return
         self._begun = plan
+        self._saving += len(plan.saves)
         for load in plan.loads:
             going = _Going(load, time.monotonic())
             self._going[load.request_id] = going
@@ -105,10 +115,12 @@ class WorkerSide:
 
         Which ones were not is in `take_invalid_blocks` and `take_report` of the same step.
         """
+        self._wait_in_idle_step()
         self._give_up_late_loads()
         kept, filled = set(), set()
         while not self._saves_done.empty():
             save, saved, evicted = self._saves_done.get_nowait()
+            self._saving -= 1
             kept.add(save.request_id)
             self._report.saves[save.donor_id] = saved
             self._report.evicted.update(evicted)
@@ -143,6 +155,14 @@ class WorkerSide:
         self._save_lane.close()
         self._client.close()
 
+    def _wait_in_idle_step(self) -> None:
+        plan = self._begun
+        if plan is None or not plan.idle:
+            return
+        if self._going or self._saving or plan.looking:
+            self._any_done.wait(IDLE_S)
+        self._any_done.clear()
+
     def _give_up_late_loads(self) -> None:
         now = time.monotonic()
         for going in list(self._going.values()):
@@ -158,6 +178,7 @@ class WorkerSide:
             result = _failed("load_failed", type(error).__name__)
         if result is not None:
             self._loads_done.put(_Done(going.load, result))
+            self._any_done.set()
 
     def _fill(self, going: _Going) -> LoadResult | None:
         """None: it was given up, and that has been told."""
@@ -167,17 +188,8 @@ class WorkerSide:
         state, _ = self._client.validate(load.lease_id, load.holder, timeout_s=VALIDATE_S)
         if state != "valid":
             return _failed("donor_stale", f"the lease is {state}")
-        block_size = (len(load.tokens) - load.target_start) // len(load.block_ids)
-        wanted = Wanted(
-            first=load.target_start // block_size,
-            end=len(load.tokens) // block_size,
-            tokens=load.tokens,
-            donor_start=load.donor_offset,
-            namespace=load.namespace,
-            layout=cache.layout,
-        )
         try:
-            pages = self._store.read(load.donor_id, wanted)
+            pages = self._read(load, cache.layout)
         except ReadError as error:
             return _failed("load_failed", str(error), donor_lost=error.for_good)
         if len(pages) != len(load.block_ids):
@@ -186,6 +198,26 @@ class WorkerSide:
             return None
         cache.write(load.block_ids, pages)
         return LoadResult(1, "", "", donor_lost=False)
+
+    def _read(self, load: Load, layout: str) -> Pages:
+        tokens = len(load.tokens) - load.target_start
+        block_size = tokens // len(load.block_ids)
+        start = load.donor_offset + load.target_start
+        wanted = Wanted(
+            first=start // block_size,
+            # The last block whole, also where the tokens end within it.
+            end=-(-(start + tokens) // block_size),
+            tokens=load.tokens,
+            donor_start=load.donor_offset,
+            namespace=load.namespace,
+            layout=layout,
+        )
+        pages = self._store.read(load.donor_id, wanted)
+        if load.donor_offset == 0:
+            return pages
+        if self._mover is None:
+            raise ReadError("mismatch", "keys of another position")
+        return self._mover.move(pages, start % block_size, tokens, -load.donor_offset)
 
     def _save(self, job: Save | str) -> None:
         if isinstance(job, str):
@@ -205,6 +237,7 @@ class WorkerSide:
             _log.exception("a save failed")
             result = SaveResult(1, 0, type(error).__name__)
         self._saves_done.put((job, result, evicted))
+        self._any_done.set()
 
     def _drop(self, donor_id: str) -> None:
         try:
