@@ -24,8 +24,8 @@ mod prior;
 mod progress;
 mod query;
 mod quickstart;
-mod shell;
 mod report;
+mod shell;
 mod summary;
 mod worker;
 
