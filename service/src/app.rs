@@ -12,15 +12,19 @@ use parking_lot::Mutex;
 use tokio::{signal::unix::SignalKind, sync::watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use self::opening::{Parts, open_aside};
+use self::{
+    access::Doors,
+    opening::{Beginning, Parts, open_aside},
+};
 use crate::{
-    config::{ListenAddress, ServeArgs, TextArgsError},
+    access::{files::TokenFileError, http::guard, tls::TlsError},
+    config::{AccessArgsError, Exposure, ListenAddress, ServeArgs, TextArgsError},
     donor_events::nats::BadSource,
     donors::text,
     events::{feeds::FollowError, sources::SourcesError},
-    listen::Listener,
+    listen::{Encryption, Listener, serve_http},
     routing::encoder::registry,
-    rpc::{Core, routes},
+    rpc::{Core, clock::Clock, routes},
     store::StoreError,
     supervise::Supervisor,
     telemetry::{
@@ -29,6 +33,7 @@ use crate::{
     },
 };
 
+mod access;
 mod donor_events;
 mod events;
 mod near;
@@ -55,6 +60,12 @@ pub enum AppError {
     Encoders(#[from] registry::OpenError),
     #[error(transparent)]
     Text(#[from] TextArgsError),
+    #[error(transparent)]
+    Access(#[from] AccessArgsError),
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Model(#[from] text::OpenError),
     #[error("--kv-events: {0}")]
@@ -225,6 +236,8 @@ async fn live(
     stop: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
     let sources = args.donor_event_sources()?;
+    let clock = Clock::start();
+    let (doors, files) = access::open(args, clock)?;
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen: Arc<Mutex<Option<Arc<Core>>>> = Arc::default();
@@ -232,38 +245,35 @@ async fn live(
     let http_bound = http
         .local_addr()
         .map_err(|error| listen_error(args.http_listen, error))?;
-    let pages = pages(&core_seen, &stage_seen);
+    let pages = pages(&core_seen, &stage_seen, &doors);
+    let encryption = |tls: &Option<_>| tls.clone().map(|tls| (tls, doors.handshakes.clone()));
+    let pages = guard(router(pages), doors.access.clone());
     // Until the very end: probes are told of the drain, and the last counts can be read.
-    supervisor.task("http", serve_http(http, pages));
+    supervisor.task("http", serve_http(http, pages, encryption(&doors.http_tls)));
 
-    let listeners: Vec<_> = args
-        .listen
-        .iter()
-        .map(|address| Listener::bind(address).map_err(|error| listen_error(address, error)))
-        .collect::<Result<_, _>>()?;
-    let bound = Bound {
-        grpc: listeners
-            .iter()
-            .map(|listener| {
-                listener
-                    .address()
-                    .map_err(|error| listen_error("tcp", error))
-            })
-            .collect::<Result<_, _>>()?,
-        http: http_bound,
-    };
+    let listeners = bind(args, encryption(&doors.tls).as_ref())?;
+    let bound = bound(&listeners, http_bound)?;
     // Reading what is stored can take seconds; nothing is served before it is done.
-    let Parts { core, threads } = open_aside(args, &supervisor, &stage_seen).await?;
+    let beginning = Beginning {
+        clock,
+        access: doors.access.clone(),
+    };
+    let Parts { core, threads } = open_aside(args, &supervisor, &stage_seen, beginning).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
     report(&reporter, ServingStatus::Serving).await;
-    let mut servers = tokio::task::JoinSet::new();
+    let mut servers = Servers::new();
     for listener in listeners {
-        let routes = routes(&core)?.add_service(health.clone());
-        let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
+        let mut routes = routes(&core)?;
+        if args.access.health != Exposure::Off {
+            routes = routes.add_service(health.clone());
+        }
+        let gates = (core.access.clone(), core.admission.clone());
+        let serving = listener.serve(routes, gates, stage_seen.clone());
         servers.spawn(serving);
     }
+    access::watch_files(files, &supervisor, &stage_seen)?;
     attend(args, &supervisor, &core, (&reporter, &stage_seen));
     donor_events::follow(sources, &supervisor, &core.donor_events, &stage_seen);
     stage.send_replace(Stage::Ready);
@@ -274,20 +284,7 @@ async fn live(
         () = stop => None,
         name = supervisor.died() => Some(name),
     };
-    tracing::info!("draining");
-    report(&reporter, ServingStatus::NotServing).await;
-    stage.send_replace(Stage::Draining);
-    // Ends the calls that watch: they would hold up the drain.
-    for service in HEALTH_NAMES {
-        reporter.clone().clear_service_status(service).await;
-    }
-    let drained = tokio::time::timeout(Duration::from_millis(args.drain_ms), async {
-        while servers.join_next().await.is_some() {}
-    });
-    if drained.await.is_err() {
-        tracing::warn!(drain_ms = args.drain_ms, "calls were cut off");
-    }
-    servers.shutdown().await;
+    drain(&mut servers, &reporter, &stage, args.drain_ms).await;
     *core_seen.lock() = None;
     end(core, threads);
     tracing::info!("stopped");
@@ -295,6 +292,48 @@ async fn live(
         None => Ok(()),
         Some(name) => Err(AppError::WorkerDied(name)),
     }
+}
+
+fn bind(args: &ServeArgs, encryption: Option<&Encryption>) -> Result<Vec<Listener>, AppError> {
+    let bind = |address| {
+        let bound = Listener::bind(address, encryption.cloned());
+        bound.map_err(|error| listen_error(address, error))
+    };
+    args.listen.iter().map(bind).collect()
+}
+
+fn bound(listeners: &[Listener], http: SocketAddr) -> Result<Bound, AppError> {
+    let address = |listener: &Listener| {
+        let address = listener.address();
+        address.map_err(|error| listen_error("tcp", error))
+    };
+    let grpc = listeners.iter().map(address).collect::<Result<_, _>>()?;
+    Ok(Bound { grpc, http })
+}
+
+type Servers = tokio::task::JoinSet<Result<(), tonic::transport::Error>>;
+
+// Lets the calls that are under way end.
+async fn drain(
+    servers: &mut Servers,
+    reporter: &HealthReporter,
+    stage: &watch::Sender<Stage>,
+    drain_ms: u64,
+) {
+    tracing::info!("draining");
+    report(reporter, ServingStatus::NotServing).await;
+    stage.send_replace(Stage::Draining);
+    // Ends the calls that watch: they would hold up the drain.
+    for service in HEALTH_NAMES {
+        reporter.clone().clear_service_status(service).await;
+    }
+    let drained = tokio::time::timeout(Duration::from_millis(drain_ms), async {
+        while servers.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
+        tracing::warn!(drain_ms, "calls were cut off");
+    }
+    servers.shutdown().await;
 }
 
 // What is done beside the calls, until the drain.
@@ -348,14 +387,12 @@ fn listen_error(address: impl std::fmt::Display, error: io::Error) -> AppError {
     }
 }
 
-async fn serve_http(listener: tokio::net::TcpListener, pages: Pages) {
-    if let Err(error) = axum::serve(listener, router(pages)).await {
-        tracing::error!(%error, "the HTTP port failed");
-    }
-}
-
-fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -> Pages {
-    let core = Arc::clone(core);
+fn pages(
+    core: &Arc<Mutex<Option<Arc<Core>>>>,
+    stage: &watch::Receiver<Stage>,
+    doors: &Doors,
+) -> Pages {
+    let (core, doors) = (Arc::clone(core), doors.clone());
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
         core.map(|core| {
@@ -363,6 +400,7 @@ fn pages(core: &Arc<Mutex<Option<Arc<Core>>>>, stage: &watch::Receiver<Stage>) -
                 &gauges(&core)[..],
                 &near_gauges(&core)[..],
                 &events::gauges(&core)[..],
+                &access::gauges(&doors)[..],
             ]
             .concat();
             core.metrics.render(&all)

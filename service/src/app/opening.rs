@@ -7,6 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{AppError, donor_events, events, near};
 use crate::{
+    access::Access,
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
         catalog::Defaults,
@@ -39,6 +40,12 @@ const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
+/// What is there before the data folder is read.
+pub(super) struct Beginning {
+    pub(super) clock: Clock,
+    pub(super) access: Access,
+}
+
 pub(super) struct Parts {
     pub(super) core: Arc<Core>,
     /// Each ends when the last way to it is gone; those that make vectors when they are told.
@@ -50,12 +57,13 @@ pub(super) async fn open_aside(
     args: &ServeArgs,
     supervisor: &Supervisor,
     stage: &watch::Receiver<Stage>,
+    beginning: Beginning,
 ) -> Result<Parts, AppError> {
     let (reply, opened) = tokio::sync::oneshot::channel();
     let (args, stage, supervisor_there) = (args.clone(), stage.clone(), supervisor.clone());
     let open = move || {
         // The server that asked may be stopping already.
-        let _gone = reply.send(open(&args, &supervisor_there, &stage));
+        let _gone = reply.send(open(&args, &supervisor_there, &stage, beginning));
     };
     supervisor.thread("open", open).map_err(AppError::Thread)?;
     opened.await.map_err(|_| AppError::WorkerDied("open"))?
@@ -65,8 +73,8 @@ fn open(
     args: &ServeArgs,
     supervisor: &Supervisor,
     stage: &watch::Receiver<Stage>,
+    Beginning { clock, access }: Beginning,
 ) -> Result<Parts, AppError> {
-    let clock = Clock::start();
     let capacity = Capacity {
         donors_max: args.donors_max,
         tokens_max: args.donor_tokens_max,
@@ -124,6 +132,7 @@ fn open(
         supervisor: supervisor.clone(),
         admission: Admission::new(args.calls_in_flight_max, metrics.calls_refused.clone()),
         metrics,
+        access,
         clock,
         stage: stage.clone(),
         limits: limits(args, capacity),

@@ -9,15 +9,19 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
+    access::NOBODYS,
     clock::Deadline,
     convert::events::{self as wire, WorkerLookup},
     donor_events,
 };
-use crate::donors::{
-    catalog::Catalog,
-    namespace::Namespace,
-    owners::OwnerKey,
-    writes::{NamespaceName, Removal, WriteRefusal},
+use crate::{
+    access::Pass,
+    donors::{
+        catalog::Catalog,
+        namespace::Namespace,
+        owners::OwnerKey,
+        writes::{NamespaceName, Removal, WriteRefusal},
+    },
 };
 
 /// Longer prompts are hashed on a worker thread: they would hold up an async one too long.
@@ -37,7 +41,8 @@ impl Events for EventsService {
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        super::publish::publish(&self.0, request.into_inner()).map(Response::new)
+        let pass = self.0.pass(request.extensions())?;
+        super::publish::publish(&self.0, pass, request.into_inner()).map(Response::new)
     }
 
     async fn find_workers(
@@ -47,8 +52,9 @@ impl Events for EventsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         deadline.check()?;
+        let pass = core.pass(request.extensions())?;
         let lookup = wire::worker_lookup(request.into_inner())?;
-        let whole = whole(&core.catalog, lookup.namespace.as_ref())?;
+        let whole = searched(core, &pass, lookup.namespace.as_ref())?;
         let answer = if lookup.tokens.len() <= INLINE_TOKENS_MAX {
             find(core, &lookup, whole.as_ref())
         } else {
@@ -74,7 +80,8 @@ impl Events for EventsService {
         &self,
         request: Request<Streaming<v1::PublishDonorEventsRequest>>,
     ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
-        let answers = donor_events::publish(&self.0, request.into_inner());
+        let pass = self.0.pass(request.extensions())?;
+        let answers = donor_events::publish(&self.0, &pass, request.into_inner());
         Ok(Response::new(answers))
     }
 }
@@ -91,6 +98,33 @@ pub(super) fn whole(
             Some(shard) => Ok(Some(shard.namespace.clone())),
             None => Err(super::status::write(&WriteRefusal::UnknownNamespace)),
         },
+    }
+}
+
+// The namespace whose workers are searched. One that is not the caller's has none, as one that does
+// not exist; and its id is not known.
+fn searched(
+    core: &Core,
+    pass: &Pass,
+    name: Option<&NamespaceName>,
+) -> Result<Option<Namespace>, Status> {
+    let is_covered = match name {
+        None => pass.scope().namespaces.cover_tenantless(),
+        Some(NamespaceName::Full(whole)) => core.covers(pass, whole.id(), Some(whole)),
+        Some(NamespaceName::Id(id)) => {
+            let id = if core.covers(pass, *id, None) {
+                *id
+            } else {
+                NOBODYS
+            };
+            return whole(&core.catalog, Some(&NamespaceName::Id(id)));
+        }
+    };
+    if is_covered {
+        whole(&core.catalog, name)
+    } else {
+        // Incomplete, so that nobody can have it.
+        Ok(Some(Namespace::default()))
     }
 }
 

@@ -49,14 +49,15 @@ impl Routing for RoutingService {
         request: Request<Streaming<v1::GetManifestsRequest>>,
     ) -> Result<Response<Self::GetManifestsStream>, Status> {
         let core = Arc::clone(&self.0);
+        let pass = core.pass(request.extensions())?;
         let answers = self.0.incoming(request.into_inner()).then(move |message| {
-            let core = Arc::clone(&core);
+            let (core, pass) = (Arc::clone(&core), pass.clone());
             async move {
                 let v1::GetManifestsRequest {
                     correlation_id,
                     request,
                 } = message?;
-                let given = match core.admission.enter() {
+                let given = match core.enter(&pass) {
                     Ok(_permit) => {
                         let deadline = core.message_deadline();
                         let request = request.unwrap_or_default();
