@@ -179,6 +179,10 @@ mod tests {
     use super::*;
     use crate::{donors::announced::Capacity, telemetry::metrics::Metrics};
 
+    fn everything() -> Arc<Scope> {
+        Arc::new(EVERYTHING.clone())
+    }
+
     fn intake() -> Intake {
         let announced = Arc::new(Announced::new(None, Capacity::default()));
         let metrics = Metrics::new(1).donor_events;
@@ -210,11 +214,11 @@ mod tests {
             assert_eq!(intake.try_take(event.clone()), Err(Overrun), "{bytes}");
             drop(release);
             // One that may wait is taken behind them.
-            let taken = intake.take(event).await.unwrap();
+            let taken = intake.take(event, everything()).await.unwrap();
             assert_eq!(taken.outcome, DonorEventOutcome::Refused);
             intake.stop();
             assert_eq!(intake.try_take(Bytes::new()), Err(Overrun));
-            assert_eq!(intake.take(Bytes::new()).await, Err(Overrun));
+            assert_eq!(intake.take(Bytes::new(), everything()).await, Err(Overrun));
         }
     }
 }
