@@ -56,9 +56,9 @@ impl Events for EventsService {
         let lookup = wire::worker_lookup(request.into_inner())?;
         let whole = searched(core, &pass, lookup.namespace.as_ref())?;
         let answer = if lookup.tokens.len() <= INLINE_TOKENS_MAX {
-            find(core, &lookup, whole.as_ref())
+            find((core, &pass), &lookup, whole.as_ref())
         } else {
-            find_aside(core, lookup, whole, deadline).await?
+            find_aside((core, pass), lookup, whole, deadline).await?
         };
         Ok(Response::new(answer))
     }
@@ -111,20 +111,21 @@ fn searched(
     let is_covered = match name {
         None => pass.scope().namespaces.cover_tenantless(),
         Some(NamespaceName::Full(whole)) => core.covers(pass, whole.id(), Some(whole)),
-        Some(NamespaceName::Id(id)) => {
-            let id = if core.covers(pass, *id, None) {
-                *id
-            } else {
-                NOBODYS
-            };
-            return whole(&core.catalog, Some(&NamespaceName::Id(id)));
-        }
+        Some(NamespaceName::Id(id)) => core.covers(pass, *id, None),
     };
-    if is_covered {
-        whole(&core.catalog, name)
-    } else {
+    match name {
+        _ if is_covered => whole(&core.catalog, name),
+        Some(NamespaceName::Id(_)) => whole(&core.catalog, Some(&NamespaceName::Id(NOBODYS))),
         // Incomplete, so that nobody can have it.
-        Ok(Some(Namespace::default()))
+        Some(NamespaceName::Full(asked)) => Ok(Some(nobodys(asked.block_size))),
+        None => Ok(Some(nobodys(1))),
+    }
+}
+
+fn nobodys(block_size: u32) -> Namespace {
+    Namespace {
+        block_size,
+        ..Namespace::default()
     }
 }
 
@@ -148,11 +149,16 @@ pub(crate) async fn remove_device_donors(
     Ok(removed)
 }
 
-fn find(core: &Core, lookup: &WorkerLookup, whole: Option<&Namespace>) -> v1::FindWorkersResponse {
+fn find(
+    (core, pass): (&Core, &Pass),
+    lookup: &WorkerLookup,
+    whole: Option<&Namespace>,
+) -> v1::FindWorkersResponse {
     let started_ns = core.clock.now_ns();
     let namespace = core.catalog.residents.engine_namespace(whole);
     let items = lookup.items();
-    let query = lookup.query(&items, namespace, whole);
+    let visible = &pass.scope().workers;
+    let query = lookup.query(&items, namespace, whole, visible);
     let request = lookup.pick.then_some(lookup.request_id.as_str());
     let fleet = &core.feeds.fleet;
     let (workers, picked) = fleet.find(&query, request, core.clock.now_ms());
@@ -172,7 +178,7 @@ fn find(core: &Core, lookup: &WorkerLookup, whole: Option<&Namespace>) -> v1::Fi
 }
 
 async fn find_aside(
-    core: &Arc<Core>,
+    (core, pass): (&Arc<Core>, Pass),
     lookup: WorkerLookup,
     whole: Option<Namespace>,
     deadline: Deadline,
@@ -182,7 +188,7 @@ async fn find_aside(
     let work = move || {
         if !reply.is_closed() {
             // The caller may have gone meanwhile.
-            let _gone = reply.send(find(&there, &lookup, whole.as_ref()));
+            let _gone = reply.send(find((&there, &pass), &lookup, whole.as_ref()));
         }
     };
     core.finders

@@ -9,7 +9,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::{
     common::{lookup, prompt, until, within},
-    doors::{Caller, Entry, PLANTED, Server, start_with_tokens, write_tokens},
+    doors::{Caller, Entry, PLANTED, Server, replace, start_with_tokens, write_tokens},
 };
 
 const ENGINE: &str = ", \"tenants\": \"*\"";
@@ -132,7 +132,7 @@ async fn a_file_that_is_not_as_it_should_be_changes_nothing() {
         &good.replace("\"goes\"", "\"stays\""),
     ];
     for (number, bad) in (1..).zip(bad) {
-        fs::write(&path, bad).unwrap();
+        replace(&path, bad);
         server.process.hang_up();
         until(|| std::future::ready(refused(&server) == number)).await;
         for name in ["stays", "goes", "operator"] {

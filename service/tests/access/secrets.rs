@@ -6,7 +6,7 @@ use kvatlas_proto::v1;
 
 use crate::{
     common::{donor, lookup, prompt, until, within},
-    doors::{PLANTED, http_get, start, token, write_tokens},
+    doors::{PLANTED, http_get, replace, start, token, write_tokens},
 };
 
 const TOKENS: [(&str, &str, &str); 2] = [
@@ -51,7 +51,7 @@ async fn nothing_that_the_process_wrote_has_a_token_in_it() {
     let path = server.path("tokens.json");
     let good = fs::read_to_string(&path).unwrap();
     for (number, (from, to)) in (1..).zip([("\"role\"", PLANTED), ("\"operator\"", "\"none\"")]) {
-        fs::write(&path, good.replace(from, to)).unwrap();
+        replace(&path, &good.replace(from, to));
         let refused = || server.log().matches("nothing has changed").count();
         until(|| std::future::ready(refused() == number)).await;
     }

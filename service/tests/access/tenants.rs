@@ -380,6 +380,51 @@ async fn a_worker_that_the_token_does_not_name_is_out_of_reach() {
 }
 
 #[tokio::test]
+async fn workers_that_the_token_does_not_name_are_not_there() {
+    let scene = scene().await;
+    for (caller, tenant, worker) in [
+        (&scene.bolt, BOLT, "bolt-1"),
+        (&scene.bolt, BOLT, "shared"),
+        (&scene.acme, ACME, "acme-1"),
+    ] {
+        let hello = v1::PublishRequest {
+            owner: owner(worker),
+            namespace: full(tenant),
+            ..Default::default()
+        };
+        let mut events = caller.events.clone();
+        let call = events.publish(tokio_stream::once(hello));
+        all(within(call).await).await;
+    }
+    let seen = async |caller: &Caller, namespace| {
+        let request = v1::FindWorkersRequest {
+            tokens: tokens(scene.prompt.clone()),
+            namespace,
+            pick: true,
+            ..Default::default()
+        };
+        let found = within(caller.events.clone().find_workers(request)).await;
+        let found = found.unwrap().into_inner();
+        let picked = found.picked.map(|owner| owner.worker_id);
+        let name = |it: v1::WorkerMatch| it.owner.unwrap().worker_id;
+        (
+            found.workers.into_iter().map(name).collect::<Vec<_>>(),
+            picked,
+        )
+    };
+    let (everybody, _) = seen(&scene.operator, full(BOLT)).await;
+    assert_eq!(everybody, ["acme-1", "bolt-1", "shared"]);
+    for _ in 0..8 {
+        let (workers, picked) = seen(&scene.acme, full(ACME)).await;
+        assert_eq!(workers, ["acme-1", "shared"]);
+        assert!(workers.contains(&picked.unwrap()));
+    }
+    for hidden in [full(BOLT), full(NOBODY), None] {
+        assert_eq!(seen(&scene.acme, hidden).await, (Vec::new(), None));
+    }
+}
+
+#[tokio::test]
 async fn a_worker_that_serves_both_loses_the_callers_donors_alone() {
     let scene = scene().await;
     let mut donors = scene.acme.donors.clone();
