@@ -96,7 +96,7 @@ async fn health_and_reflection_are_open_closed_or_off() {
             assert_eq!(found, expected, "{with_tokens} {flags:?} {name}");
         }
         let healthz = page(&server, "/healthz", "");
-        let expected = match (flags.iter().any(|flag| *flag == "--health=off"), flags) {
+        let expected = match (flags.contains(&"--health=off"), flags) {
             (true, _) => 404,
             (false, ["--health=token"]) => 401,
             (false, _) => 200,

@@ -4,6 +4,10 @@
 mod calls;
 #[cfg(test)]
 #[path = "../common/mod.rs"]
+#[expect(
+    dead_code,
+    reason = "shared with tests that start servers in their own process"
+)]
 mod common;
 #[cfg(test)]
 mod doors;

@@ -32,12 +32,14 @@ fn of(tenant: &str) -> v1::Namespace {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 fn full(tenant: &str) -> Option<v1::NamespaceSelector> {
     Some(v1::NamespaceSelector {
         selector: Some(Selector::Namespace(of(tenant))),
     })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 fn by_id(id: &str) -> Option<v1::NamespaceSelector> {
     Some(v1::NamespaceSelector {
         selector: Some(Selector::NamespaceId(id.into())),
@@ -67,7 +69,12 @@ fn asked(prompt: &[u32], namespace: Option<v1::NamespaceSelector>) -> v1::FindDo
     }
 }
 
-async fn scene() -> Scene {
+// On the heap: it is awaited in every test.
+fn scene() -> std::pin::Pin<Box<dyn Future<Output = Scene>>> {
+    Box::pin(make_scene())
+}
+
+async fn make_scene() -> Scene {
     let engine = |tenant: &str, workers: &str| {
         format!(", \"tenants\": [\"{tenant}\"], \"workers\": [\"{workers}-*\", \"shared\"]")
     };
@@ -211,7 +218,8 @@ async fn streams_tell_no_more() {
         request: Some(asked(&scene.prompt, namespace)),
     });
     let mut donors = scene.acme.donors.clone();
-    let call = within(donors.find_donors(tokio_stream::iter(requests))).await;
+    let call = Box::pin(donors.find_donors(tokio_stream::iter(requests)));
+    let call = within(call).await;
     let answers = all(call).await.into_iter().map(|answer| {
         let Some(v1::find_donors_response::Result::Answer(answer)) = answer.result else {
             panic!("an error");
@@ -226,7 +234,8 @@ async fn streams_tell_no_more() {
         correlation_id: 7,
         request: Some(registration("new", namespace, "acme-1", &scene.prompt)),
     });
-    let call = within(donors.register_donors(tokio_stream::iter(requests))).await;
+    let requests = tokio_stream::iter(Vec::from(requests));
+    let call = within(donors.register_donors(requests)).await;
     let refusals: Vec<_> = all(call).await.iter().map(Message::encode_to_vec).collect();
     assert_eq!(refusals[0], refusals[1], "in full");
     assert_eq!(refusals[2], refusals[3], "by id");
