@@ -89,10 +89,12 @@ pub(super) fn watch_files(
     let _detached = supervisor
         .thread("access-files", move || watched.run(&woken))
         .map_err(AppError::Thread)?;
+    // Here and not in the task: a signal that comes before anybody listens ends the process.
+    let hangups = tokio::signal::unix::signal(SignalKind::hangup());
     let stage = stage.clone();
     supervisor.task("access-hangup", async move {
         let mut draining = std::pin::pin!(draining(stage));
-        let Ok(mut hangups) = tokio::signal::unix::signal(SignalKind::hangup()) else {
+        let Ok(mut hangups) = hangups else {
             tracing::error!("SIGHUP cannot be listened to: files are read once a second alone");
             return draining.await;
         };
