@@ -84,8 +84,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From files in PEM: the certificates that the server's must be signed by (none: the system's),
-    /// and the caller's own certificate with its key, where the server asks for one.
+    /// From files in PEM: the certificates that the server's must be signed by (none: the
+    /// system's), and the caller's own certificate with its key, where the server asks for one.
     ///
     /// # Errors
     /// When a file cannot be read, or one of the last two is missing.

@@ -44,8 +44,8 @@ struct Way {
     counts: Arc<Counts>,
 }
 
-/// Encrypted connections as they come, and the work that makes them; it ends when they are no longer
-/// wanted.
+/// Encrypted connections as they come, and the work that makes them; it ends when they are no
+/// longer wanted.
 pub fn accept(
     listener: TcpListener,
     config: impl Fn() -> Arc<ServerConfig> + Send + 'static,

@@ -9,10 +9,8 @@ use super::{
     grant::Role,
     limits::{BURST_MAX, CALLS_PER_SECOND_MAX, Rate},
 };
-use crate::donors::{
-    namespace::{NamespaceId, is_tenant_key},
-    scope::{Namespaces, Scope, Workers},
-};
+use crate::donors::namespace::{NamespaceId, is_tenant_key};
+use crate::donors::scope::{Namespaces, Scope, Workers};
 
 /// Largest token file, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;

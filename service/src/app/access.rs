@@ -125,8 +125,8 @@ fn warn_of_open_doors(args: &ServeArgs, doors: &Doors) {
             tracing::warn!(
                 %address,
                 port,
-                "ANYBODY WHO REACHES THIS ADDRESS MAY READ AND CHANGE EVERYTHING: set --token-file, \
-                 or listen on 127.0.0.1 or a Unix socket"
+                "ANYBODY WHO REACHES THIS ADDRESS MAY READ AND CHANGE EVERYTHING: set \
+                 --token-file, or listen on 127.0.0.1 or a Unix socket"
             );
         } else if !is_encrypted {
             tracing::warn!(
