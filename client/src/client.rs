@@ -7,10 +7,13 @@ use kvatlas_proto::v1::{
     leases_client::LeasesClient, routing_client::RoutingClient,
 };
 use tokio::time::{Instant, timeout};
-use tonic::{Request, Response, Status, transport::Channel};
+use tonic::{Request, Response, Status};
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::{channel::Endpoint, error::ClientError};
+use crate::{
+    channel::{Endpoint, Transport},
+    error::ClientError,
+};
 
 /// An answer may be as long as a page of the largest records.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -18,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// A handle to one server. Cloning is cheap, and clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    channel: Channel,
+    channel: Transport,
     pub(crate) deadlines: Deadlines,
 }
 
@@ -69,27 +72,27 @@ impl Client {
         self
     }
 
-    pub(crate) fn routing(&self) -> RoutingClient<Channel> {
+    pub(crate) fn routing(&self) -> RoutingClient<Transport> {
         RoutingClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    pub(crate) fn donors(&self) -> DonorsClient<Channel> {
+    pub(crate) fn donors(&self) -> DonorsClient<Transport> {
         DonorsClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    pub(crate) fn leases(&self) -> LeasesClient<Channel> {
+    pub(crate) fn leases(&self) -> LeasesClient<Transport> {
         LeasesClient::new(self.channel.clone())
     }
 
-    pub(crate) fn events(&self) -> EventsClient<Channel> {
+    pub(crate) fn events(&self) -> EventsClient<Transport> {
         EventsClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    pub(crate) fn admin(&self) -> AdminClient<Channel> {
+    pub(crate) fn admin(&self) -> AdminClient<Transport> {
         AdminClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
-    pub(crate) fn health(&self) -> HealthClient<Channel> {
+    pub(crate) fn health(&self) -> HealthClient<Transport> {
         HealthClient::new(self.channel.clone())
     }
 }

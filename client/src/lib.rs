@@ -33,6 +33,7 @@
 mod admin;
 mod channel;
 mod client;
+mod credentials;
 mod donors;
 mod encoders;
 mod error;
@@ -50,6 +51,7 @@ mod upload;
 
 pub use channel::{Endpoint, EndpointError};
 pub use client::{Client, Deadlines};
+pub use credentials::{CredentialsError, Tls, Token};
 pub use donors::{DonorRecord, RemoveDonors};
 pub use error::ClientError;
 pub use events::FindWorkers;

@@ -13,17 +13,19 @@ use tokio::{signal::unix::SignalKind, sync::watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use self::{
+    access::Doors,
     console::CoreSeen,
-    opening::{Parts, open_aside},
+    opening::{Beginning, Parts, open_aside},
 };
 use crate::{
-    config::{ListenAddress, ServeArgs, TextArgsError},
+    access::{files::TokenFileError, http::guard, tls::TlsError},
+    config::{AccessArgsError, Exposure, ListenAddress, ServeArgs, TextArgsError},
     donor_events::nats::BadSource,
     donors::text,
     events::{feeds::FollowError, sources::SourcesError},
-    listen::Listener,
+    listen::{Encryption, Gates, Listener, serve_http},
     routing::encoder::registry,
-    rpc::{Core, admission::Admission, routes, traced::Traced},
+    rpc::{Core, clock::Clock, routes, traced::Traced},
     store::StoreError,
     supervise::Supervisor,
     telemetry::{
@@ -33,6 +35,7 @@ use crate::{
     },
 };
 
+mod access;
 mod console;
 mod donor_events;
 mod events;
@@ -61,6 +64,12 @@ pub enum AppError {
     Encoders(#[from] registry::OpenError),
     #[error(transparent)]
     Text(#[from] TextArgsError),
+    #[error(transparent)]
+    Access(#[from] AccessArgsError),
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Model(#[from] text::OpenError),
     #[error("--kv-events: {0}")]
@@ -233,35 +242,44 @@ async fn live(
     stop: impl Future<Output = ()>,
 ) -> Result<(), AppError> {
     let sources = args.donor_event_sources()?;
+    let clock = Clock::start();
+    let (doors, files) = access::open(args, clock)?;
     let supervisor = Supervisor::new();
     let (stage, stage_seen) = watch::channel(Stage::Starting);
     let core_seen = CoreSeen::default();
     let (http, http_bound) = listen_http(args.http_listen).await?;
     let (console, watching) = console::start(&supervisor, &core_seen)?;
-    let pages = pages(&core_seen, &stage_seen, console);
+    let pages = pages(&core_seen, &stage_seen, console, &doors);
+    let encryption = |tls: &Option<_>| tls.clone().map(|tls| (tls, doors.handshakes.clone()));
+    let pages = guard(router(pages), doors.access.clone());
     // Until the very end: probes are told of the drain, and the last counts can be read.
-    supervisor.task("http", serve_http(http, pages));
+    supervisor.task("http", serve_http(http, pages, encryption(&doors.http_tls)));
 
-    let (listeners, grpc) = listen_grpc(&args.listen)?;
-    let bound = Bound {
-        grpc,
-        http: http_bound,
-    };
+    let listeners = bind(args, encryption(&doors.tls).as_ref())?;
+    let bound = bound(&listeners, http_bound)?;
     // Reading what is stored can take seconds; nothing is served before it is done.
+    let beginning = Beginning {
+        clock,
+        access: doors.access.clone(),
+    };
     let Parts {
         core,
         threads,
         exporting,
-    } = open_aside(args, &supervisor, &stage_seen).await?;
+    } = open_aside(args, &supervisor, &stage_seen, beginning).await?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
     report(&reporter, ServingStatus::Serving).await;
-    let mut servers = tokio::task::JoinSet::new();
+    let mut servers = Servers::new();
     for listener in listeners {
-        let routes = routes(&core)?.add_service(health.clone());
-        servers.spawn(listener.serve(routes, layers(&core), stage_seen.clone()));
+        let mut routes = routes(&core)?;
+        if args.access.health != Exposure::Off {
+            routes = routes.add_service(health.clone());
+        }
+        servers.spawn(listener.serve(routes, gates(&core), stage_seen.clone()));
     }
+    access::watch_files(files, &supervisor, &stage_seen)?;
     attend(args, &supervisor, &core, (&reporter, &stage_seen));
     donor_events::follow(sources, &supervisor, &core.donor_events, &stage_seen);
     stage.send_replace(Stage::Ready);
@@ -272,14 +290,7 @@ async fn live(
         () = stop => None,
         name = supervisor.died() => Some(name),
     };
-    tracing::info!("draining");
-    report(&reporter, ServingStatus::NotServing).await;
-    stage.send_replace(Stage::Draining);
-    // Ends the calls that watch: they would hold up the drain.
-    for service in HEALTH_NAMES {
-        reporter.clone().clear_service_status(service).await;
-    }
-    drain(servers, args.drain_ms).await;
+    drain(&mut servers, &reporter, &stage, args.drain_ms).await;
     watching.end();
     *core_seen.lock() = None;
     end(core, threads);
@@ -291,8 +302,39 @@ async fn live(
     }
 }
 
-// Waits for the last calls, so long.
-async fn drain<T: 'static>(mut servers: tokio::task::JoinSet<T>, drain_ms: u64) {
+fn bind(args: &ServeArgs, encryption: Option<&Encryption>) -> Result<Vec<Listener>, AppError> {
+    let bind = |address| {
+        let bound = Listener::bind(address, encryption.cloned());
+        bound.map_err(|error| listen_error(address, error))
+    };
+    args.listen.iter().map(bind).collect()
+}
+
+fn bound(listeners: &[Listener], http: SocketAddr) -> Result<Bound, AppError> {
+    let address = |listener: &Listener| {
+        let address = listener.address();
+        address.map_err(|error| listen_error("tcp", error))
+    };
+    let grpc = listeners.iter().map(address).collect::<Result<_, _>>()?;
+    Ok(Bound { grpc, http })
+}
+
+type Servers = tokio::task::JoinSet<Result<(), tonic::transport::Error>>;
+
+// Lets the calls that are under way end.
+async fn drain(
+    servers: &mut Servers,
+    reporter: &HealthReporter,
+    stage: &watch::Sender<Stage>,
+    drain_ms: u64,
+) {
+    tracing::info!("draining");
+    report(reporter, ServingStatus::NotServing).await;
+    stage.send_replace(Stage::Draining);
+    // Ends the calls that watch: they would hold up the drain.
+    for service in HEALTH_NAMES {
+        reporter.clone().clear_service_status(service).await;
+    }
     let drained = tokio::time::timeout(Duration::from_millis(drain_ms), async {
         while servers.join_next().await.is_some() {}
     });
@@ -345,27 +387,15 @@ fn end(core: Arc<Core>, threads: Vec<std::thread::JoinHandle<()>>) {
     }
 }
 
-fn layers(core: &Core) -> (Admission, Traced) {
-    let traced = Traced {
-        traces: core.traces.clone(),
-        clock: core.clock,
-    };
-    (core.admission.clone(), traced)
-}
-
-// With the ports that were picked.
-fn listen_grpc(
-    addresses: &[ListenAddress],
-) -> Result<(Vec<Listener>, Vec<ListenAddress>), AppError> {
-    let mut listeners = Vec::with_capacity(addresses.len());
-    let mut bound = Vec::with_capacity(addresses.len());
-    for address in addresses {
-        let listener = Listener::bind(address).map_err(|error| listen_error(address, error))?;
-        let picked = listener.address();
-        bound.push(picked.map_err(|error| listen_error("tcp", error))?);
-        listeners.push(listener);
+fn gates(core: &Core) -> Gates {
+    Gates {
+        access: core.access.clone(),
+        admission: core.admission.clone(),
+        traced: Traced {
+            traces: core.traces.clone(),
+            clock: core.clock,
+        },
     }
-    Ok((listeners, bound))
 }
 
 // With the port that was picked.
@@ -388,14 +418,13 @@ fn listen_error(address: impl std::fmt::Display, error: io::Error) -> AppError {
     }
 }
 
-async fn serve_http(listener: tokio::net::TcpListener, pages: Pages) {
-    if let Err(error) = axum::serve(listener, router(pages)).await {
-        tracing::error!(%error, "the HTTP port failed");
-    }
-}
-
-fn pages(core: &CoreSeen, stage: &watch::Receiver<Stage>, console: Console) -> Pages {
-    let core = Arc::clone(core);
+fn pages(
+    core: &CoreSeen,
+    stage: &watch::Receiver<Stage>,
+    console: Console,
+    doors: &Doors,
+) -> Pages {
+    let (core, doors) = (Arc::clone(core), doors.clone());
     let metrics = move || {
         let core = core.lock().as_ref().map(Arc::clone);
         core.map(|core| {
@@ -403,6 +432,7 @@ fn pages(core: &CoreSeen, stage: &watch::Receiver<Stage>, console: Console) -> P
                 &gauges(&core)[..],
                 &near_gauges(&core)[..],
                 &events::gauges(&core)[..],
+                &access::gauges(&doors)[..],
             ]
             .concat();
             core.metrics.render(&all, &telemetry::readings(&core))

@@ -1,5 +1,6 @@
 //! What `kvatlas serve` can be told, by flags and by environment.
 
+mod access;
 mod events;
 mod namespace_file;
 mod telemetry;
@@ -10,6 +11,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 use clap::{Args, ValueEnum};
 use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 
+pub use self::access::{AccessArgs, AccessArgsError, Exposure, HttpTls, TlsFiles, caller_file};
 pub use self::events::EventArgs;
 pub use self::namespace_file::NamespaceFile;
 pub use self::telemetry::TelemetryArgs;
@@ -287,6 +289,9 @@ pub struct ServeArgs {
     pub donor_events: Vec<Hidden>,
 
     #[command(flatten)]
+    pub access: AccessArgs,
+
+    #[command(flatten)]
     pub gates: GateArgs,
 
     #[command(flatten)]
@@ -474,6 +479,7 @@ impl Default for ServeArgs {
             query_bytes_max: 512 << 20,
             query_ttl_ms: 60_000,
             drain_ms: 10_000,
+            access: AccessArgs::default(),
             gates: GateArgs {
                 min_prompt_tokens: gates.min_prompt_tokens,
                 min_reuse_tokens: gates.min_reuse_tokens,

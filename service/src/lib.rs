@@ -3,6 +3,7 @@
 //! Dependencies point one way: `app -> rpc -> { routing, events -> donors -> leases } -> store`.
 //! Only `rpc` knows generated types; only `cli` uses the client crate.
 
+pub mod access;
 pub mod app;
 pub mod cli;
 pub mod config;

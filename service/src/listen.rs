@@ -1,18 +1,29 @@
-//! The sockets that gRPC is served on: TCP and Unix.
+//! The sockets that are served on: TCP, TCP with TLS, and Unix.
 
 use std::{
     io,
+    net::SocketAddr,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use tokio::{net::UnixListener, sync::watch};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener},
+    sync::{mpsc, watch},
+};
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::transport::{Server, server::TcpIncoming};
 
 use crate::{
+    access::{
+        Access,
+        handshakes::{Counts, accept},
+        tls::Tls,
+    },
     config::ListenAddress,
-    rpc::{admission::Admission, traced::Traced},
+    rpc::{access::AccessLayer, admission::Admission, traced::Traced},
     telemetry::http::{Stage, draining},
 };
 
@@ -21,17 +32,37 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 /// Calls in flight of one connection.
 const STREAMS_MAX: u32 = 1024;
+/// How connections are encrypted, and what became of their handshakes.
+pub(crate) type Encryption = (Arc<Tls>, Arc<Counts>);
+
 /// A socket that is bound and not yet served.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpIncoming),
+    Tls(TcpListener, Encryption),
     Unix(UnixListener, PathBuf),
+}
+
+/// What every call passes, in this order.
+#[derive(Debug, Clone)]
+pub(crate) struct Gates {
+    pub(crate) access: Access,
+    pub(crate) admission: Admission,
+    pub(crate) traced: Traced,
 }
 
 impl Listener {
     /// Takes the address; a socket file that nobody answers on is taken over.
-    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Listener> {
+    pub(crate) fn bind(
+        address: &ListenAddress,
+        encryption: Option<Encryption>,
+    ) -> io::Result<Listener> {
         match address {
+            ListenAddress::Tcp(socket) if let Some(encryption) = encryption => {
+                let listener = std::net::TcpListener::bind(socket)?;
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener).map(|it| Listener::Tls(it, encryption))
+            }
             // With an incoming of one's own, the server's nodelay setting is not used.
             ListenAddress::Tcp(socket) => TcpIncoming::bind(*socket)
                 .map(|incoming| Listener::Tcp(incoming.with_nodelay(Some(true)))),
@@ -46,6 +77,7 @@ impl Listener {
     pub(crate) fn address(&self) -> io::Result<ListenAddress> {
         match self {
             Listener::Tcp(incoming) => incoming.local_addr().map(ListenAddress::Tcp),
+            Listener::Tls(listener, _) => listener.local_addr().map(ListenAddress::Tcp),
             Listener::Unix(_, path) => Ok(ListenAddress::Unix(path.clone())),
         }
     }
@@ -54,13 +86,19 @@ impl Listener {
     pub(crate) async fn serve(
         self,
         routes: tonic::service::Routes,
-        (admission, traced): (Admission, Traced),
+        Gates {
+            access,
+            admission,
+            traced,
+        }: Gates,
         stage: watch::Receiver<Stage>,
     ) -> Result<(), tonic::transport::Error> {
         let router = Server::builder()
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .max_concurrent_streams(STREAMS_MAX)
+            // Who may not call takes no place of those who may.
+            .layer(AccessLayer(access))
             .layer(admission)
             .layer(traced)
             .add_routes(routes);
@@ -69,6 +107,14 @@ impl Listener {
                 router
                     .serve_with_incoming_shutdown(incoming, draining(stage))
                     .await
+            }
+            Listener::Tls(listener, (tls, counts)) => {
+                let (connections, accepting) = accept(listener, move || tls.grpc(), counts);
+                let incoming = ReceiverStream::new(connections);
+                let serving = router.serve_with_incoming_shutdown(incoming, draining(stage));
+                // The one ends once the other takes no more connections.
+                let (served, ()) = tokio::join!(serving, accepting);
+                served
             }
             Listener::Unix(listener, path) => {
                 let incoming = UnixListenerStream::new(listener);
@@ -79,6 +125,58 @@ impl Listener {
                 served
             }
         }
+    }
+}
+
+/// Serves the pages of the HTTP port, for as long as it is polled.
+pub(crate) async fn serve_http(
+    listener: TcpListener,
+    router: axum::Router,
+    encryption: Option<Encryption>,
+) {
+    let served = match encryption {
+        None => axum::serve(listener, router).await,
+        Some((tls, counts)) => {
+            let Ok(address) = listener.local_addr() else {
+                return;
+            };
+            let (connections, accepting) = accept(listener, move || tls.http(), counts);
+            let pages = Pages {
+                connections,
+                address,
+            };
+            let serving = IntoFuture::into_future(axum::serve(pages, router));
+            let (served, ()) = tokio::join!(serving, accepting);
+            served
+        }
+    };
+    if let Err(error) = served {
+        tracing::error!(%error, "the HTTP port failed");
+    }
+}
+
+struct Pages {
+    connections: mpsc::Receiver<io::Result<TlsStream<TcpStream>>>,
+    address: SocketAddr,
+}
+
+impl axum::serve::Listener for Pages {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            match self.connections.recv().await {
+                Some(Ok(stream)) => return (stream, self.address),
+                Some(Err(_)) => {}
+                // Nobody accepts any more: the server is ending.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
     }
 }
 
@@ -103,7 +201,7 @@ mod tests {
             .build()
             .unwrap();
         let _inside = runtime.enter();
-        assert_eq!(Listener::bind(&address).is_ok(), may_bind);
+        assert_eq!(Listener::bind(&address, None).is_ok(), may_bind);
     }
 
     #[test]

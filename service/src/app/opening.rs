@@ -10,6 +10,7 @@ use super::{
     telemetry::{self, Spans},
 };
 use crate::{
+    access::Access,
     config::{ScoreArgs, ServeArgs, ServeMode},
     donors::{
         catalog::Defaults,
@@ -42,6 +43,12 @@ const SUMMARY_UPLOADS_MAX: usize = 2;
 /// Look-ups of long prompts at a time, and how many may wait.
 const FINDERS: usize = 1;
 const FINDER_QUEUE_DEPTH_MAX: usize = 64;
+/// What is there before the data folder is read.
+pub(super) struct Beginning {
+    pub(super) clock: Clock,
+    pub(super) access: Access,
+}
+
 pub(super) struct Parts {
     pub(super) core: Arc<Core>,
     /// Each ends when the last way to it is gone; those that make vectors when they are told.
@@ -55,12 +62,13 @@ pub(super) async fn open_aside(
     args: &ServeArgs,
     supervisor: &Supervisor,
     stage: &watch::Receiver<Stage>,
+    beginning: Beginning,
 ) -> Result<Parts, AppError> {
     let (reply, opened) = tokio::sync::oneshot::channel();
     let (args_there, stage, supervisor_there) = (args.clone(), stage.clone(), supervisor.clone());
     let open = move || {
         // The server that asked may be stopping already.
-        let _gone = reply.send(open(&args_there, &supervisor_there, &stage));
+        let _gone = reply.send(open(&args_there, &supervisor_there, &stage, beginning));
     };
     supervisor.thread("open", open).map_err(AppError::Thread)?;
     let opened = opened.await.map_err(|_| AppError::WorkerDied("open"))?;
@@ -74,8 +82,8 @@ fn open(
     args: &ServeArgs,
     supervisor: &Supervisor,
     stage: &watch::Receiver<Stage>,
+    Beginning { clock, access }: Beginning,
 ) -> Result<(Parts, Option<Spans>), AppError> {
-    let clock = Clock::start();
     let capacity = capacity(args);
     let Data {
         store,
@@ -133,6 +141,7 @@ fn open(
         metrics,
         recorder: telemetry.recorder,
         traces: telemetry.traces,
+        access,
         clock,
         stage: stage.clone(),
         limits: limits(args, capacity),

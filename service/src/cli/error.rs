@@ -7,10 +7,13 @@ use std::{
 
 use kvatlas_client::{ClientError, MissReason};
 
+use tonic::Code;
+
 use super::{EXIT_FAILED, EXIT_NOT_FOUND, EXIT_USAGE};
 
 const NOT_RUNNING: &str =
     "Is the server running? Start it with `kvatlas serve`, or name another with --address.";
+const NO_TOKEN: &str = "Name the file of a token that the server knows with --token-file.";
 const TOO_SLOW: &str = "Give it more time with --timeout-ms, or see `kvatlas status`.";
 
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +82,9 @@ impl CliError {
             Self::Call(ClientError::Timeout { .. }) => TOO_SLOW,
             Self::Lookup { reason, .. } if *reason == MissReason::ProviderError => NOT_RUNNING,
             Self::Lookup { reason, .. } if *reason == MissReason::ProviderTimeout => TOO_SLOW,
+            Self::Call(ClientError::Refused { code, .. }) if *code == Code::Unauthenticated => {
+                NO_TOKEN
+            }
             Self::Call(
                 ClientError::Refused { .. }
                 | ClientError::Malformed(_)

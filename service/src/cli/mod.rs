@@ -13,6 +13,7 @@ use crate::{app, config::ServeArgs};
 
 mod admin;
 mod backup;
+mod credentials;
 mod donor;
 mod encoder;
 mod error;
@@ -29,6 +30,7 @@ mod shell;
 mod summary;
 mod worker;
 
+use credentials::ShownArgs;
 use error::CliError;
 use output::Report;
 
@@ -70,7 +72,7 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 struct Connection {
-    /// The server: HOST:PORT, http://HOST:PORT or unix:PATH
+    /// The server: HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH
     #[arg(
         long,
         global = true,
@@ -78,6 +80,8 @@ struct Connection {
         default_value = "127.0.0.1:50051"
     )]
     address: Endpoint,
+    #[command(flatten)]
+    shown: ShownArgs,
     /// How long a call may take, in milliseconds
     #[arg(long, global = true, value_name = "MS", default_value_t = 5_000)]
     timeout_ms: u32,
@@ -206,8 +210,9 @@ fn call(
         control: deadline,
         ..Deadlines::default()
     };
+    let endpoint = connection.shown.shown_to(connection.address.clone())?;
     let report = single_threaded()?.block_on(async {
-        let client = Client::connect(&connection.address).with_deadlines(deadlines);
+        let client = Client::connect(&endpoint).with_deadlines(deadlines);
         command(&client).await
     })?;
     show(connection, &report)

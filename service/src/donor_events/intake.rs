@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     donors::{
-        announced::{Announced, Applied},
+        announced::{Announced, Applied, is_within},
         owners::OwnerKey,
+        scope::{EVERYTHING, Scope},
         vocabulary::DonorEventOutcome,
     },
     supervise::{Supervisor, Workers},
@@ -23,6 +24,10 @@ use crate::{
 /// What waits, in units of 16 KiB: 64 MiB, and as many events.
 const UNIT_BYTES: usize = 16 << 10;
 const UNITS_MAX: usize = 4096;
+
+/// Why an event is refused whose sender may not speak for all that it is about; the same whether
+/// any of it exists.
+const NOT_ITS_OWN: &str = "the token may not name the event's worker or tenant";
 
 /// Applies events to what is announced.
 #[derive(Debug)]
@@ -62,15 +67,15 @@ impl Intake {
         })
     }
 
-    /// Applies an event once there is room for it.
+    /// Applies an event once there is room for it, unless it is about what `scope` does not hold.
     ///
     /// # Errors
     /// When the server stops.
-    pub async fn take(&self, event: Bytes) -> Result<Taken, Overrun> {
+    pub async fn take(&self, event: Bytes, scope: Arc<Scope>) -> Result<Taken, Overrun> {
         let room = Arc::clone(&self.room).acquire_many_owned(units(&event));
         let room = room.await.map_err(|_| Overrun)?;
         let (reply, taken) = oneshot::channel();
-        self.submit(event, room, move |taken| {
+        self.submit((event, scope), room, move |taken| {
             // The caller may have gone.
             let _gone = reply.send(taken);
         })?;
@@ -84,7 +89,7 @@ impl Intake {
     pub fn try_take(&self, event: Bytes) -> Result<(), Overrun> {
         let room = Arc::clone(&self.room).try_acquire_many_owned(units(&event));
         let room = room.map_err(|_| Overrun)?;
-        self.submit(event, room, |_| {})
+        self.submit((event, Arc::new(EVERYTHING.clone())), room, |_| {})
     }
 
     /// Forgets what a worker announced, whatever may still wait.
@@ -101,13 +106,13 @@ impl Intake {
 
     fn submit(
         &self,
-        event: Bytes,
+        (event, scope): (Bytes, Arc<Scope>),
         room: OwnedSemaphorePermit,
         reply: impl FnOnce(Taken) + Send + 'static,
     ) -> Result<(), Overrun> {
         let (announced, metrics) = (Arc::clone(&self.announced), self.metrics.clone());
         let work = move || {
-            reply(apply(&announced, &metrics, &event));
+            reply(apply(&announced, &metrics, &event, &scope));
             drop(room);
         };
         self.thread.submit(work).map_err(|_| Overrun)
@@ -121,14 +126,18 @@ fn units(event: &Bytes) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }
 
-fn apply(announced: &Announced, metrics: &DonorEvents, event: &[u8]) -> Taken {
+fn apply(announced: &Announced, metrics: &DonorEvents, event: &[u8], scope: &Scope) -> Taken {
     let (applied, detail) = match decode(event) {
+        Ok(event) if !is_within(scope, &event.at, Some(&event.change)) => {
+            (Applied::refused(), NOT_ITS_OWN.to_owned())
+        }
         Ok(event) => {
             let applied = announced.apply(event);
             let detail = detail(&applied);
             (applied, detail)
         }
         Err(Refusal { fault, lost }) => {
+            let lost = lost.filter(|lost| is_within(scope, &lost.at, None));
             let applied = lost.map_or_else(Applied::refused, |lost| announced.lose(&lost));
             (applied, fault.to_string())
         }
@@ -170,6 +179,10 @@ mod tests {
     use super::*;
     use crate::{donors::announced::Capacity, telemetry::metrics::Metrics};
 
+    fn everything() -> Arc<Scope> {
+        Arc::new(EVERYTHING.clone())
+    }
+
     fn intake() -> Intake {
         let announced = Arc::new(Announced::new(None, Capacity::default()));
         let metrics = Metrics::new(1).donor_events;
@@ -201,11 +214,11 @@ mod tests {
             assert_eq!(intake.try_take(event.clone()), Err(Overrun), "{bytes}");
             drop(release);
             // One that may wait is taken behind them.
-            let taken = intake.take(event).await.unwrap();
+            let taken = intake.take(event, everything()).await.unwrap();
             assert_eq!(taken.outcome, DonorEventOutcome::Refused);
             intake.stop();
             assert_eq!(intake.try_take(Bytes::new()), Err(Overrun));
-            assert_eq!(intake.take(Bytes::new()).await, Err(Overrun));
+            assert_eq!(intake.take(Bytes::new(), everything()).await, Err(Overrun));
         }
     }
 }

@@ -191,7 +191,11 @@ impl Finder<'_> {
         let gate_started = (self.clock_ns)();
         let judged = judge_all(terms, &donors, found.candidates);
         drop(donors);
-        let mut answer = self.conclude(query, judged, mode, Discovery::Seeds);
+        let ground = Ground {
+            mode,
+            namespace: shard.id,
+        };
+        let mut answer = self.conclude(query, judged, ground, Discovery::Seeds);
         answer.segments = segments;
         let gate_ended = (self.clock_ns)();
         if gate_ended >= self.deadline_ns {
@@ -267,9 +271,10 @@ impl Finder<'_> {
         &self,
         query: &FindQuery<'_>,
         judged: Vec<Judged>,
-        mode: Mode,
+        ground: Ground,
         discovery: Discovery,
     ) -> Answer {
+        let mode = ground.mode;
         let Some((best, rejected)) = choose(judged) else {
             let detail = "no donor shares a sampled run of tokens with the prompt";
             return Answer::miss(FallbackReason::ProviderMiss, detail, mode);
@@ -284,7 +289,7 @@ impl Finder<'_> {
         };
         let lease = match gone(best.seen, best.reach) {
             Some(detail) => Err((FallbackReason::DonorStale, detail)),
-            None => self.lease(query, &best, outcome, mode),
+            None => self.lease(query, &best, outcome, ground),
         };
         let lease = match lease {
             Ok(lease) => lease,
@@ -336,9 +341,9 @@ impl Finder<'_> {
         query: &FindQuery<'_>,
         best: &Judged,
         outcome: Outcome,
-        mode: Mode,
+        ground: Ground,
     ) -> Result<Result<Grant, LeaseRefusal>, (FallbackReason, &'static str)> {
-        if mode != Mode::Materialize {
+        if ground.mode != Mode::Materialize {
             return Ok(Err(LeaseRefusal::DiscoveryOnly));
         }
         let (donor, seen) = (&best.donor, best.seen);
@@ -356,6 +361,7 @@ impl Finder<'_> {
         }
         let terms = LeaseTerms {
             holder: query.holder,
+            realm: ground.namespace.0,
             ttl_ms: query.lease_ttl_ms,
             claim: Arc::clone(&donor.claim),
             owner: Arc::clone(&donor.owner.life),
@@ -386,6 +392,13 @@ struct Search<'a> {
     terms: &'a Terms,
     shard: &'a Shard,
     mode: Mode,
+}
+
+/// What a lease is given under.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ground {
+    pub(super) mode: Mode,
+    pub(super) namespace: NamespaceId,
 }
 
 /// A candidate with its verdict.

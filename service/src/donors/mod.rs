@@ -26,6 +26,7 @@ pub mod record;
 mod removal;
 pub mod repeats;
 pub mod residents;
+pub mod scope;
 pub mod search;
 mod seeds;
 mod slots;

@@ -6,7 +6,7 @@ use super::{
     announced,
     answer::{Answer, Neighbour, NeighbourDonor, Outcome},
     catalog::{Donor, Shard},
-    find::{FindQuery, Finder, Judged, REJECTED_MAX, judge_all, repeat_key, terms},
+    find::{FindQuery, Finder, Ground, Judged, REJECTED_MAX, judge_all, repeat_key, terms},
     neighbours::{Near, Vector, sketch::sketch},
     offer::{Offer, Wanted, Wish},
     search::{Prospect, Target},
@@ -89,7 +89,11 @@ impl Finder<'_> {
             terms: &terms,
         };
         let (judged, listed) = self.compare(&wish, shard, &near, discovery);
-        let found = self.conclude(query, judged, mode, discovery);
+        let ground = Ground {
+            mode,
+            namespace: shard.id,
+        };
+        let found = self.conclude(query, judged, ground, discovery);
         let late = (self.clock_ns)() >= self.deadline_ns;
         if found.outcome != Outcome::Miss && !late {
             let answer = Answer {

@@ -33,6 +33,11 @@ impl Writer {
                 let donors = self.owned.of(owner);
                 self.remove_all(named(donors, |_| true))
             }
+            Removal::OwnerIn(owner, namespaces) => {
+                let mut donors = self.owned.of(owner);
+                donors.retain(|(shard, _)| namespaces.cover(shard.id, &shard.namespace.tenant_key));
+                self.remove_all(named(donors, |_| true))
+            }
             Removal::OnDevice(owner) => {
                 let donors = self.owned.of(owner);
                 self.remove_all(named(donors, |donor| donor.medium == Medium::Device))

@@ -10,6 +10,7 @@ use super::{
     namespace::{Namespace, NamespaceId},
     owners::{OwnerKey, OwnerRefusal},
     record::Settings,
+    scope::Namespaces,
     vocabulary::Medium,
 };
 use crate::store::StoreError;
@@ -90,6 +91,8 @@ pub enum Admission {
 pub enum Removal {
     Ids(NamespaceName, Vec<String>),
     Owner(OwnerKey),
+    /// An owner's donors in these namespaces.
+    OwnerIn(OwnerKey, Namespaces),
     /// An owner's donors in device memory.
     OnDevice(OwnerKey),
     /// An owner's donors of generations below this one.

@@ -16,7 +16,7 @@ use kvatlas_events::{
 use parking_lot::{Mutex, RwLock};
 
 use super::holdings::{Holding, best_of};
-use crate::donors::{catalog::Catalog, owners::OwnerKey};
+use crate::donors::{catalog::Catalog, owners::OwnerKey, scope::Workers};
 
 /// How long a request weighs on the worker that it was given to when nobody says that it is done.
 pub const REQUEST_MS_MAX: u64 = 600_000;
@@ -53,6 +53,8 @@ struct Worker {
 #[derive(Debug)]
 pub struct WorkerQuery<'a> {
     pub prompt: Prompt<'a>,
+    /// Others are as if they were not there.
+    pub visible: &'a Workers,
     /// False where what went into the prompt's blocks besides its tokens is not known: then
     /// nothing is held of it.
     pub is_known: bool,
@@ -100,7 +102,8 @@ impl Fleet {
         request: Option<&str>,
         now_ms: u64,
     ) -> (Vec<WorkerMatch>, Option<PickedWorker>) {
-        let workers = self.of(query.prompt.namespace);
+        let mut workers = self.of(query.prompt.namespace);
+        workers.retain(|(owner, _)| query.visible.cover(&owner.worker_id));
         let shapes = self.catalog.residents.view.shapes(query.prompt.namespace);
         let held = self.held(query, &shapes);
         let block_size = shapes

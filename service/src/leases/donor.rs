@@ -29,10 +29,15 @@ impl AsRef<[u8]> for LeaseId {
     }
 }
 
+/// Names what donors are kept apart by. Nothing here looks into it.
+pub type Realm = [u8; 32];
+
 #[derive(Debug)]
 pub struct LeaseTerms<'a> {
     /// At most [`HOLDER_BYTES_MAX`] bytes.
     pub holder: &'a str,
+    /// What the donor is one of, for whoever asks who may know of the lease.
+    pub realm: Realm,
     pub ttl_ms: u32,
     pub claim: Arc<Claim>,
     pub owner: Arc<OwnerLife>,
@@ -98,6 +103,7 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     holder: Box<str>,
+    realm: Realm,
     deadline_ms: u64,
     state: State,
 }
@@ -146,6 +152,7 @@ impl DonorLeases {
         );
         let LeaseTerms {
             holder,
+            realm,
             ttl_ms,
             claim,
             owner,
@@ -177,6 +184,7 @@ impl DonorLeases {
             key,
             Entry {
                 holder: holder.into(),
+                realm,
                 deadline_ms,
                 state,
             },
@@ -187,6 +195,13 @@ impl DonorLeases {
             id: self.id(key),
             deadline_ms,
         })
+    }
+
+    /// The realm of a lease, for as long as anything is known of it.
+    pub fn realm(&self, id: &[u8]) -> Option<Realm> {
+        let key = rest_of_id(id, LeaseKind::Donor, self.epoch).ok()?;
+        let table = self.table.lock();
+        table.entries.get::<Key>(&key).map(|entry| entry.realm)
     }
 
     /// What the lease is. One that is found expired or stale ends here: it never comes back.

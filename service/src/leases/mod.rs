@@ -16,7 +16,7 @@ mod tests;
 pub use self::claim::{Claim, OwnerLife};
 pub use self::device::{Device, LIVE_TOKENS_MAX, Residency, Sighting, Watch};
 pub use self::donor::{
-    AcquireError, DonorLeases, Grant, LeaseCounts, LeaseId, LeaseTerms, LeaseTotals,
+    AcquireError, DonorLeases, Grant, LeaseCounts, LeaseId, LeaseTerms, LeaseTotals, Realm,
 };
 pub use self::manifest::{ManifestLeases, ManifestToken};
 

@@ -371,6 +371,7 @@ impl Pair {
         let is_there = looked.as_ref().is_none_or(|looked| model.is_there(looked));
         let holder = HOLDERS[holder];
         let terms = LeaseTerms {
+            realm: [7; 32],
             holder,
             ttl_ms,
             claim: Arc::clone(&claim),

@@ -24,6 +24,7 @@ impl Scene {
 
     fn acquire(&self, now_ms: u64) -> Result<LeaseId, AcquireError> {
         let terms = LeaseTerms {
+            realm: [7; 32],
             holder: "one",
             ttl_ms: 1_000,
             claim: Arc::clone(&self.claim),

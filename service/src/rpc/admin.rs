@@ -15,9 +15,12 @@ use super::{
     events::remove_device_donors,
     status, window,
 };
-use crate::donors::{
-    catalog::Shard, gate::GateOverrides, namespace::NamespaceId, owners::WORKER_ID_BYTES_MAX,
-    record::Settings, writes::NamespaceName,
+use crate::{
+    access::Refusal,
+    donors::{
+        catalog::Shard, gate::GateOverrides, namespace::NamespaceId, owners::WORKER_ID_BYTES_MAX,
+        record::Settings, writes::NamespaceName,
+    },
 };
 
 /// Serves kvatlas.v1.Admin.
@@ -28,13 +31,14 @@ pub struct AdminService(pub Arc<Core>);
 impl Admin for AdminService {
     async fn get_status(
         &self,
-        _request: Request<v1::GetStatusRequest>,
+        request: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::GetStatusResponse>, Status> {
         let core = &self.0;
+        let pass = core.pass(request.extensions())?;
         let now_ms = core.clock.now_ms();
         let (mode, gates) = core.catalog.rules(None);
         let leases = core.donor_leases.counts();
-        Ok(Response::new(v1::GetStatusResponse {
+        let whole = v1::GetStatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             epoch: core.catalog.epoch,
             uptime_ms: core.clock.uptime_ms(),
@@ -53,6 +57,11 @@ impl Admin for AdminService {
             damaged_records: core.damaged_records,
             gates: Some(gates_to_wire(&gates)),
             scoring_device: "cpu".to_owned(),
+        };
+        Ok(Response::new(if pass.scope().is_everything() {
+            whole
+        } else {
+            uncounted(whole)
         }))
     }
 
@@ -60,6 +69,7 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ListNamespacesRequest>,
     ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
+        let pass = self.0.pass(request.extensions())?;
         let v1::ListNamespacesRequest {
             page_size,
             page_token,
@@ -73,7 +83,11 @@ impl Admin for AdminService {
         };
         let core = &self.0;
         let mut shards = core.catalog.shards();
-        shards.retain(|shard| after.is_none_or(|after| shard.id > after));
+        let mine = &pass.scope().namespaces;
+        shards.retain(|shard| {
+            after.is_none_or(|after| shard.id > after)
+                && mine.cover(shard.id, &shard.namespace.tenant_key)
+        });
         let more = shards.len() > size;
         shards.truncate(size);
         let next_page_token = shards
@@ -94,6 +108,7 @@ impl Admin for AdminService {
     ) -> Result<Response<v1::SetModeResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
+        let pass = core.pass(request.extensions())?;
         let v1::SetModeRequest {
             namespace,
             mode,
@@ -102,8 +117,9 @@ impl Admin for AdminService {
         let mode = convert::donors::mode(mode)?;
         let gates = gates.as_ref().map(gate_overrides).transpose()?;
         let name = match namespace {
+            None if !pass.scope().is_everything() => return Err(status::access(&Refusal::Scope)),
             None => None,
-            Some(selector) => Some(namespace::required(Some(selector))?),
+            Some(selector) => Some(core.writable(&pass, namespace::required(Some(selector))?)?),
         };
         let id = name.as_ref().map(|name| match name {
             NamespaceName::Id(id) => *id,
@@ -176,6 +192,21 @@ impl Admin for AdminService {
         Ok(Response::new(v1::ListEventSourcesResponse {
             sources: sources.collect(),
         }))
+    }
+}
+
+// Counts over all tenants are not for who may name some: what others do would show in them.
+fn uncounted(whole: v1::GetStatusResponse) -> v1::GetStatusResponse {
+    v1::GetStatusResponse {
+        priors: 0,
+        donors: 0,
+        donor_tokens: 0,
+        namespaces: 0,
+        leases_held: 0,
+        owners_live: 0,
+        calls_in_flight: 0,
+        damaged_records: 0,
+        ..whole
     }
 }
 

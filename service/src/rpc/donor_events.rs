@@ -13,6 +13,7 @@ use super::{
     find::query,
 };
 use crate::{
+    access::Pass,
     donor_events::intake::Taken,
     donors::{
         announced::namespace::AnnouncedNamespace,
@@ -33,14 +34,15 @@ pub(super) type Answers =
 /// Applies the events of one stream, in order, one at a time.
 pub(super) fn publish(
     core: &Arc<Core>,
+    pass: &Pass,
     messages: Streaming<v1::PublishDonorEventsRequest>,
 ) -> Answers {
-    let there = Arc::clone(core);
-    let answers = core.incoming(messages).then(move |message| {
-        let core = Arc::clone(&there);
+    let (there, scope) = (Arc::clone(core), pass.scope_shared());
+    let answers = core.paced(messages, pass).then(move |message| {
+        let (core, scope) = (Arc::clone(&there), Arc::clone(&scope));
         async move {
             let v1::PublishDonorEventsRequest { event } = message?;
-            let taken = core.donor_events.take(event).await;
+            let taken = core.donor_events.take(event, scope).await;
             let stopping = |_| Status::unavailable("the server is stopping");
             taken.map(answer).map_err(stopping)
         }

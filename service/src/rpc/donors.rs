@@ -18,9 +18,13 @@ use super::{
     records::{self, Call, Reported},
     status,
 };
-use crate::donors::{
-    owners::Announced,
-    writes::{Admission, NewDonor, PendingRegistration, Registered, Removal, WriteRefusal},
+use crate::{
+    access::Pass,
+    donors::{
+        owners::Announced,
+        scope::Namespaces,
+        writes::{Admission, NewDonor, PendingRegistration, Registered, Removal, WriteRefusal},
+    },
 };
 
 /// Registrations of one stream that wait for their acknowledgement.
@@ -39,7 +43,8 @@ impl Donors for DonorsService {
         request: Request<v1::FindDonorRequest>,
     ) -> Result<Response<v1::FindDonorResponse>, Status> {
         let call = Call::unary(&self.0, &request);
-        find(&self.0, request.into_inner(), call)
+        let pass = self.0.pass(request.extensions())?;
+        find(&self.0, &pass, request.into_inner(), call)
             .await
             .map(Response::new)
     }
@@ -52,16 +57,17 @@ impl Donors for DonorsService {
     ) -> Result<Response<Self::FindDonorsStream>, Status> {
         let core = Arc::clone(&self.0);
         let seat = records::seat(&core, &request);
+        let pass = core.pass(request.extensions())?;
         let answers = self.0.incoming(request.into_inner()).then(move |message| {
-            let core = Arc::clone(&core);
+            let (core, pass) = (Arc::clone(&core), pass.clone());
             let call = Call::message(&core, seat.as_deref());
             async move {
                 let v1::FindDonorsRequest {
                     correlation_id,
                     request,
                 } = message?;
-                let found = match core.admission.enter() {
-                    Ok(_permit) => find(&core, request.unwrap_or_default(), call).await,
+                let found = match core.enter(&pass) {
+                    Ok(_permit) => find(&core, &pass, request.unwrap_or_default(), call).await,
                     Err(status) => Err(status),
                 };
                 let result = Some(match found {
@@ -84,7 +90,9 @@ impl Donors for DonorsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         deadline.check()?;
+        let pass = core.pass(request.extensions())?;
         let (key, generation, ttl_ms) = convert::donors::announcement(request.into_inner())?;
+        core.speaks_for(&pass, &key)?;
         let now_ms = core.clock.now_ms();
         let until_ms = now_ms + u64::from(ttl_ms);
         let (owner, announced) = core
@@ -118,7 +126,8 @@ impl Donors for DonorsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         deadline.check()?;
-        let donor = new_donor(core, request.into_inner())?;
+        let pass = core.pass(request.extensions())?;
+        let donor = new_donor(core, &pass, request.into_inner())?;
         let pending = core
             .writes
             .try_register(donor)
@@ -135,8 +144,9 @@ impl Donors for DonorsService {
     ) -> Result<Response<Self::RegisterDonorsStream>, Status> {
         let core = Arc::clone(&self.0);
         let (sender, receiver) = mpsc::channel(STREAM_PENDING_MAX);
-        let messages = self.0.incoming(request.into_inner());
-        let reader = Arc::clone(&self.0);
+        let pass = core.pass(request.extensions())?;
+        let messages = self.0.paced(request.into_inner(), &pass);
+        let reader = (Arc::clone(&self.0), pass);
         // Ends with the stream: the receiver goes when the call does.
         self.0
             .supervisor
@@ -172,7 +182,9 @@ impl Donors for DonorsService {
     ) -> Result<Response<v1::RemoveDonorsResponse>, Status> {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
+        let pass = core.pass(request.extensions())?;
         let removal = convert::donors::removal(request.into_inner())?;
+        let removal = within(core, &pass, removal)?;
         match deadline.bound(core.writes.remove(removal)).await? {
             Ok(removed) => Ok(Response::new(v1::RemoveDonorsResponse { removed })),
             // Nothing is known of the namespace, so nothing of it is left.
@@ -187,7 +199,10 @@ impl Donors for DonorsService {
         &self,
         request: Request<v1::ReportReuseRequest>,
     ) -> Result<Response<v1::ReportReuseResponse>, Status> {
-        let call = Call::unary(&self.0, &request);
+        let core = &self.0;
+        let call = Call::unary(core, &request);
+        let pass = core.pass(request.extensions())?;
+        let message = request.into_inner();
         let v1::ReportReuseRequest {
             request_id,
             holder,
@@ -196,8 +211,7 @@ impl Donors for DonorsService {
             reason,
             tokens_loaded,
             invalid_blocks,
-        } = request.into_inner();
-        let core = &self.0;
+        } = message;
         convert::check_length("request_id", &request_id, 0, convert::donors::ID_BYTES_MAX)?;
         let reason = convert::donors::reason(reason)?;
         let provenance = convert::donors::provenance(provenance)?;
@@ -206,9 +220,11 @@ impl Donors for DonorsService {
         } else {
             lease_wire::check_lease_id(&lease_id)?;
             lease_wire::check_holder(&holder)?;
-            core.donor_leases
-                .release(core.clock.now_ms(), &lease_id, &holder)
-                .0
+            let release = || {
+                let now_ms = core.clock.now_ms();
+                core.donor_leases.release(now_ms, &lease_id, &holder).0
+            };
+            core.may_see_lease(&pass, &lease_id) && release()
         };
         let reported = Reported {
             request_id: &request_id,
@@ -223,6 +239,22 @@ impl Donors for DonorsService {
     }
 }
 
+// What of a removal its caller may ask for: of what is not its own there is nothing to remove.
+fn within(core: &Core, pass: &Pass, removal: Removal) -> Result<Removal, Status> {
+    Ok(match removal {
+        Removal::Ids(name, ids) => Removal::Ids(core.readable(pass, name), ids),
+        Removal::Namespace(name) => Removal::Namespace(core.readable(pass, name)),
+        Removal::Owner(owner) => {
+            core.speaks_for(pass, &owner)?;
+            match &pass.scope().namespaces {
+                Namespaces::All => Removal::Owner(owner),
+                some @ Namespaces::Of { .. } => Removal::OwnerIn(owner, some.clone()),
+            }
+        }
+        Removal::OwnerIn(..) | Removal::OnDevice(_) | Removal::OlderThan(..) => removal,
+    })
+}
+
 #[derive(Debug)]
 enum Queued {
     Pending(PendingRegistration),
@@ -232,7 +264,7 @@ enum Queued {
 }
 
 async fn queue_all(
-    core: Arc<Core>,
+    (core, pass): (Arc<Core>, Pass),
     mut messages: Incoming<v1::RegisterDonorsRequest>,
     sender: mpsc::Sender<(u64, Queued)>,
 ) {
@@ -245,7 +277,7 @@ async fn queue_all(
                 request,
             })) => (
                 correlation_id,
-                queue_one(&core, request.unwrap_or_default()).await,
+                queue_one(&core, &pass, request.unwrap_or_default()).await,
             ),
         };
         let is_last = matches!(queued, Queued::Broken(_));
@@ -255,16 +287,22 @@ async fn queue_all(
     }
 }
 
-fn new_donor(core: &Core, request: v1::RegisterDonorRequest) -> Result<NewDonor, Status> {
+fn new_donor(
+    core: &Core,
+    pass: &Pass,
+    request: v1::RegisterDonorRequest,
+) -> Result<NewDonor, Status> {
     let now_ms = core.clock.now_ms();
-    let donor = convert::donors::registration(request, now_ms, core.near.texts.is_some())?;
+    let mut donor = convert::donors::registration(request, now_ms, core.near.texts.is_some())?;
+    core.speaks_for(pass, &donor.owner)?;
+    donor.namespace = core.writable(pass, donor.namespace)?;
     // A lease that has run out keeps no donor from making room.
     core.donor_leases.sweep(now_ms);
     Ok(donor)
 }
 
-async fn queue_one(core: &Core, request: v1::RegisterDonorRequest) -> Queued {
-    let donor = match new_donor(core, request) {
+async fn queue_one(core: &Core, pass: &Pass, request: v1::RegisterDonorRequest) -> Queued {
+    let donor = match new_donor(core, pass, request) {
         Ok(donor) => donor,
         Err(status) => return Queued::Refused(status),
     };

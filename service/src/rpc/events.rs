@@ -9,15 +9,19 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Core,
+    access::NOBODYS,
     clock::Deadline,
     convert::events::{self as wire, WorkerLookup},
     donor_events,
 };
-use crate::donors::{
-    catalog::Catalog,
-    namespace::Namespace,
-    owners::OwnerKey,
-    writes::{NamespaceName, Removal, WriteRefusal},
+use crate::{
+    access::Pass,
+    donors::{
+        catalog::Catalog,
+        namespace::Namespace,
+        owners::OwnerKey,
+        writes::{NamespaceName, Removal, WriteRefusal},
+    },
 };
 
 /// Longer prompts are hashed on a worker thread: they would hold up an async one too long.
@@ -37,7 +41,8 @@ impl Events for EventsService {
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        super::publish::publish(&self.0, request.into_inner()).map(Response::new)
+        let pass = self.0.pass(request.extensions())?;
+        super::publish::publish(&self.0, pass, request.into_inner()).map(Response::new)
     }
 
     async fn find_workers(
@@ -47,12 +52,13 @@ impl Events for EventsService {
         let core = &self.0;
         let deadline = core.deadline(request.metadata());
         deadline.check()?;
+        let pass = core.pass(request.extensions())?;
         let lookup = wire::worker_lookup(request.into_inner())?;
-        let whole = whole(&core.catalog, lookup.namespace.as_ref())?;
+        let whole = searched(core, &pass, lookup.namespace.as_ref())?;
         let answer = if lookup.tokens.len() <= INLINE_TOKENS_MAX {
-            find(core, &lookup, whole.as_ref())
+            find((core, &pass), &lookup, whole.as_ref())
         } else {
-            find_aside(core, lookup, whole, deadline).await?
+            find_aside((core, pass), lookup, whole, deadline).await?
         };
         Ok(Response::new(answer))
     }
@@ -74,7 +80,8 @@ impl Events for EventsService {
         &self,
         request: Request<Streaming<v1::PublishDonorEventsRequest>>,
     ) -> Result<Response<Self::PublishDonorEventsStream>, Status> {
-        let answers = donor_events::publish(&self.0, request.into_inner());
+        let pass = self.0.pass(request.extensions())?;
+        let answers = donor_events::publish(&self.0, &pass, request.into_inner());
         Ok(Response::new(answers))
     }
 }
@@ -91,6 +98,34 @@ pub(super) fn whole(
             Some(shard) => Ok(Some(shard.namespace.clone())),
             None => Err(super::status::write(&WriteRefusal::UnknownNamespace)),
         },
+    }
+}
+
+// The namespace whose workers are searched. One that is not the caller's has none, as one that does
+// not exist; and its id is not known.
+fn searched(
+    core: &Core,
+    pass: &Pass,
+    name: Option<&NamespaceName>,
+) -> Result<Option<Namespace>, Status> {
+    let is_covered = match name {
+        None => pass.scope().namespaces.cover_tenantless(),
+        Some(NamespaceName::Full(whole)) => core.covers(pass, whole.id(), Some(whole)),
+        Some(NamespaceName::Id(id)) => core.covers(pass, *id, None),
+    };
+    match name {
+        _ if is_covered => whole(&core.catalog, name),
+        Some(NamespaceName::Id(_)) => whole(&core.catalog, Some(&NamespaceName::Id(NOBODYS))),
+        // Incomplete, so that nobody can have it.
+        Some(NamespaceName::Full(asked)) => Ok(Some(nobodys(asked.block_size))),
+        None => Ok(Some(nobodys(1))),
+    }
+}
+
+fn nobodys(block_size: u32) -> Namespace {
+    Namespace {
+        block_size,
+        ..Namespace::default()
     }
 }
 
@@ -114,11 +149,16 @@ pub(crate) async fn remove_device_donors(
     Ok(removed)
 }
 
-fn find(core: &Core, lookup: &WorkerLookup, whole: Option<&Namespace>) -> v1::FindWorkersResponse {
+fn find(
+    (core, pass): (&Core, &Pass),
+    lookup: &WorkerLookup,
+    whole: Option<&Namespace>,
+) -> v1::FindWorkersResponse {
     let started_ns = core.clock.now_ns();
     let namespace = core.catalog.residents.engine_namespace(whole);
     let items = lookup.items();
-    let query = lookup.query(&items, namespace, whole);
+    let visible = &pass.scope().workers;
+    let query = lookup.query(&items, namespace, whole, visible);
     let request = lookup.pick.then_some(lookup.request_id.as_str());
     let fleet = &core.feeds.fleet;
     let (workers, picked) = fleet.find(&query, request, core.clock.now_ms());
@@ -138,7 +178,7 @@ fn find(core: &Core, lookup: &WorkerLookup, whole: Option<&Namespace>) -> v1::Fi
 }
 
 async fn find_aside(
-    core: &Arc<Core>,
+    (core, pass): (&Arc<Core>, Pass),
     lookup: WorkerLookup,
     whole: Option<Namespace>,
     deadline: Deadline,
@@ -148,7 +188,7 @@ async fn find_aside(
     let work = move || {
         if !reply.is_closed() {
             // The caller may have gone meanwhile.
-            let _gone = reply.send(find(&there, &lookup, whole.as_ref()));
+            let _gone = reply.send(find((&there, &pass), &lookup, whole.as_ref()));
         }
     };
     core.finders

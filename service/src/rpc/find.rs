@@ -7,15 +7,20 @@ use tonic::Status;
 
 use super::{
     Core,
+    access::NOBODYS,
     clock::Deadline,
     convert::{self, donors::Lookup, namespace::LookupNamespace},
     near,
     records::{self, Asked, Call, offered_tokens},
 };
-use crate::donors::{
-    answer::Answer,
-    find::{FindQuery, Finder},
-    vocabulary::{Discovery, FallbackReason},
+use crate::{
+    access::Pass,
+    donors::{
+        answer::Answer,
+        find::{FindQuery, Finder},
+        namespace::NamespaceId,
+        vocabulary::{Discovery, FallbackReason},
+    },
 };
 
 /// Longer prompts are looked up on a worker thread: they would hold up an async one too long.
@@ -24,15 +29,18 @@ const INLINE_TOKENS_MAX: usize = 32_768;
 /// Answers one look-up; its errors are of the request's form alone.
 pub(super) async fn find(
     core: &Arc<Core>,
+    pass: &Pass,
     request: v1::FindDonorRequest,
     call: Call,
 ) -> Result<v1::FindDonorResponse, Status> {
     let deadline = call.deadline;
     let started_ns = core.clock.now_ns();
     core.metrics.lookups.requests.inc();
-    let lookup = convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
-        core.metrics.lookups.errors.inc();
-    })?;
+    let mut lookup =
+        convert::donors::lookup(request, core.limits.lease_ttl_ms).inspect_err(|_| {
+            core.metrics.lookups.errors.inc();
+        })?;
+    let hidden = hide(core, pass, &mut lookup);
     let decode_ns = core.clock.now_ns().saturating_sub(started_ns);
     let asked = Asked::of(core, &lookup);
     let is_long = lookup.tokens.len() > INLINE_TOKENS_MAX || lookup.segment_donors_max > 0;
@@ -48,11 +56,28 @@ pub(super) async fn find(
     };
     record(core, &answer);
     records::lookup(core, call, asked, &answer);
-    Ok(convert::answers::answer(
-        &answer,
-        core.clock.now_ms(),
-        decode_ns,
-    ))
+    let mut answer = convert::answers::answer(&answer, core.clock.now_ms(), decode_ns);
+    if let Some(asked) = hidden
+        && !answer.namespace_id.is_empty()
+    {
+        answer.namespace_id = asked.to_string();
+    }
+    Ok(answer)
+}
+
+// A namespace that is not the caller's is looked up as one that nobody has, to the end: so the
+// answer is that of a namespace that does not exist, and takes as long. Returns what was asked for.
+fn hide(core: &Core, pass: &Pass, lookup: &mut Lookup) -> Option<NamespaceId> {
+    let LookupNamespace::Known(asked, whole) = &lookup.namespace else {
+        return None;
+    };
+    let asked = *asked;
+    if core.covers(pass, asked, whole.as_deref()) {
+        return None;
+    }
+    core.metrics.lookups.cross_namespace_rejected.inc();
+    lookup.namespace = LookupNamespace::Known(NOBODYS, None);
+    Some(asked)
 }
 
 async fn find_aside(core: &Arc<Core>, lookup: Lookup, deadline: Deadline) -> Arc<Answer> {

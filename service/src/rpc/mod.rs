@@ -2,6 +2,7 @@
 //!
 //! A handler is five moves: convert, admit and set the deadline, call, record, convert back.
 
+pub mod access;
 pub mod admin;
 pub mod admission;
 pub mod clock;
@@ -36,9 +37,11 @@ use tonic_reflection::pb;
 use self::{
     admission::Admission,
     clock::{Clock, Deadline},
-    incoming::Incoming,
+    incoming::{Incoming, Pace},
 };
 use crate::{
+    access::{Access, Pass},
+    config::Exposure,
     donor_events::intake::Intake,
     donors::{
         catalog::Catalog,
@@ -94,6 +97,8 @@ pub struct Core {
     /// None where nothing is traced.
     pub traces: Option<Arc<Traces>>,
     pub admission: Admission,
+    /// Who may call.
+    pub access: Access,
     pub clock: Clock,
     /// Where the server is in its life.
     pub stage: watch::Receiver<Stage>,
@@ -127,7 +132,17 @@ impl Core {
 
     /// The messages of a stream that stays open.
     pub fn incoming<T>(&self, messages: Streaming<T>) -> Incoming<T> {
-        Incoming::new(messages, self.stage.clone())
+        Incoming::new(messages, self.stage.clone(), None)
+    }
+
+    /// The same, of a stream that is slowed down where its token's limit is reached: refusing one
+    /// of its messages would lose it.
+    pub fn paced<T>(&self, messages: Streaming<T>, pass: &Pass) -> Incoming<T> {
+        let pace = Pace {
+            access: self.access.clone(),
+            pass: pass.clone(),
+        };
+        Incoming::new(messages, self.stage.clone(), Some(pace))
     }
 
     /// The deadline of one message of a stream: the stream's own is for all of them.
@@ -152,14 +167,21 @@ pub fn routes(core: &Arc<Core>) -> Result<Routes, tonic_reflection::server::Erro
             .register_encoded_file_descriptor_set(kvatlas_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    Ok(Routes::new(
-        v1::routing_server::RoutingServer::new(routing).max_decoding_message_size(max),
-    )
-    .add_service(v1::donors_server::DonorsServer::new(donors).max_decoding_message_size(max))
-    .add_service(v1::leases_server::LeasesServer::new(leases).max_decoding_message_size(max))
-    .add_service(events.max_decoding_message_size(max))
-    .add_service(v1::admin_server::AdminServer::new(admin).max_decoding_message_size(max))
+    let routes =
+        Routes::new(v1::routing_server::RoutingServer::new(routing).max_decoding_message_size(max))
+            .add_service(
+                v1::donors_server::DonorsServer::new(donors).max_decoding_message_size(max),
+            )
+            .add_service(
+                v1::leases_server::LeasesServer::new(leases).max_decoding_message_size(max),
+            )
+            .add_service(events.max_decoding_message_size(max))
+            .add_service(v1::admin_server::AdminServer::new(admin).max_decoding_message_size(max));
+    if core.access.reflection == Exposure::Off {
+        return Ok(routes);
+    }
     // grpcurl before 1.9 and Python speak only the older one.
-    .add_service(reflection(pb::v1alpha::FILE_DESCRIPTOR_SET).build_v1()?)
-    .add_service(reflection(pb::v1::FILE_DESCRIPTOR_SET).build_v1alpha()?))
+    Ok(routes
+        .add_service(reflection(pb::v1alpha::FILE_DESCRIPTOR_SET).build_v1()?)
+        .add_service(reflection(pb::v1::FILE_DESCRIPTOR_SET).build_v1alpha()?))
 }

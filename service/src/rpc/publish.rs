@@ -23,6 +23,7 @@ use super::{
     status,
 };
 use crate::{
+    access::Pass,
     donors::owners::OwnerKey,
     events::pushed::{Introduction, Message, PushRefusal, PushStream, Standing},
 };
@@ -33,10 +34,12 @@ const ANSWERS_MAX: usize = 256;
 /// Takes the stream; its answers end when it does.
 pub(super) fn publish(
     core: &Arc<Core>,
+    pass: Pass,
     messages: Streaming<v1::PublishRequest>,
 ) -> Result<Answers<v1::PublishResponse>, Status> {
     let (sender, answers) = mpsc::channel(ANSWERS_MAX);
-    let reading = read(Arc::clone(core), core.incoming(messages), sender);
+    let messages = core.paced(messages, &pass);
+    let reading = read((Arc::clone(core), pass), messages, sender);
     core.feeds
         .run(reading)
         .map_err(|_stopping| Status::unavailable("the server is stopping"))?;
@@ -45,7 +48,11 @@ pub(super) fn publish(
 
 type Sender = mpsc::Sender<Result<v1::PublishResponse, Status>>;
 
-async fn read(core: Arc<Core>, mut messages: Incoming<v1::PublishRequest>, answers: Sender) {
+async fn read(
+    (core, pass): (Arc<Core>, Pass),
+    mut messages: Incoming<v1::PublishRequest>,
+    answers: Sender,
+) {
     let mut stream = core.feeds.pushed.open();
     loop {
         let now_ms = core.clock.now_ms();
@@ -55,7 +62,7 @@ async fn read(core: Arc<Core>, mut messages: Incoming<v1::PublishRequest>, answe
             message = messages.next() => match message {
                 None => return,
                 Some(Err(status)) => vec![Err(status)],
-                Some(Ok(request)) => vec![take(&core, &mut stream, request)],
+                Some(Ok(request)) => vec![take((&core, &pass), &mut stream, request)],
             },
             () = after(pause) => {
                 let wanted = stream.tick(core.clock.now_ms());
@@ -80,7 +87,7 @@ async fn after(pause: Option<Duration>) {
 }
 
 fn take(
-    core: &Core,
+    (core, pass): (&Core, &Pass),
     stream: &mut PushStream,
     request: v1::PublishRequest,
 ) -> Result<v1::PublishResponse, Status> {
@@ -94,6 +101,7 @@ fn take(
         can_replay,
     } = request;
     let key = owner_key(owner)?;
+    core.speaks_for(pass, &key)?;
     if sequence == u64::MAX {
         return Err(invalid("sequence", "must be below 2^64 - 1"));
     }
@@ -108,7 +116,9 @@ fn take(
             let problem = "its worker's events are followed over ZMQ already";
             return Err(Status::already_exists(format!("owner: {problem}")));
         }
-        let whole = whole(&core.catalog, wire::selected(namespace)?.as_ref())?;
+        let name = wire::selected(namespace)?;
+        let name = name.map(|name| core.writable(pass, name)).transpose()?;
+        let whole = whole(&core.catalog, name.as_ref())?;
         let introduction = Introduction {
             namespace: core.catalog.residents.engine_namespace(whole.as_ref()),
             has_replay: can_replay,

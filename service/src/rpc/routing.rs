@@ -52,15 +52,16 @@ impl Routing for RoutingService {
     ) -> Result<Response<Self::GetManifestsStream>, Status> {
         let core = Arc::clone(&self.0);
         let seat = records::seat(&core, &request);
+        let pass = core.pass(request.extensions())?;
         let answers = self.0.incoming(request.into_inner()).then(move |message| {
-            let core = Arc::clone(&core);
+            let (core, pass) = (Arc::clone(&core), pass.clone());
             let call = Call::message(&core, seat.as_deref());
             async move {
                 let v1::GetManifestsRequest {
                     correlation_id,
                     request,
                 } = message?;
-                let given = match core.admission.enter() {
+                let given = match core.enter(&pass) {
                     Ok(_permit) => {
                         let request = request.unwrap_or_default();
                         match given(&core, &request, &call.deadline) {

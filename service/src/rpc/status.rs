@@ -4,6 +4,7 @@ use kvatlas_proto::v1;
 use tonic::{Code, Status};
 
 use crate::{
+    access::Refusal,
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
     events::{feeds::FollowError, pushed::PushRefusal},
     routing::{
@@ -17,6 +18,28 @@ use crate::{
         summary::{PutSummaryError, SummaryError},
     },
 };
+
+/// Why a caller was turned away.
+#[must_use]
+pub fn access(refusal: &Refusal) -> Status {
+    let code = match refusal {
+        Refusal::NoToken | Refusal::NotBearer | Refusal::UnknownToken | Refusal::Ended => {
+            Code::Unauthenticated
+        }
+        Refusal::Role(_) | Refusal::Scope | Refusal::Namespace | Refusal::Worker => {
+            Code::PermissionDenied
+        }
+        Refusal::Rate { .. } => Code::ResourceExhausted,
+    };
+    let mut status = Status::new(code, refusal.to_string());
+    if code == Code::ResourceExhausted {
+        // For people and proxies, and for clients that try again by themselves.
+        let metadata = status.metadata_mut();
+        metadata.insert("retry-after", refusal.retry_after_s().into());
+        metadata.insert("grpc-retry-pushback-ms", refusal.retry_after_ms().into());
+    }
+    status
+}
 
 #[must_use]
 pub fn owner(refusal: &OwnerRefusal) -> Status {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvatlas::{
-    donors::{owners::OwnerKey, vocabulary::Medium, writes::Removal},
+    donors::{owners::OwnerKey, scope::EVERYTHING, vocabulary::Medium, writes::Removal},
     events::fleet::WorkerQuery,
     leases::TTL_MS_MAX,
 };
@@ -284,6 +284,7 @@ impl World<'_> {
             }
             let tenant = ROOTS[prompt.root].salt.map(tenant_key);
             let query = WorkerQuery {
+                visible: &EVERYTHING.workers,
                 prompt: Prompt {
                     namespace,
                     adapter: ROOTS[prompt.root].adapter.map(Adapter::Name),

@@ -8,6 +8,7 @@ use kvatlas::{
     donors::{
         catalog::{Catalog, Defaults},
         gate::Gates,
+        scope::Workers,
         vocabulary::Mode,
     },
     events::{
@@ -102,6 +103,7 @@ impl Service {
             },
             is_known: true,
             block_size: u32::try_from(self.block_tokens).unwrap_or(u32::MAX),
+            visible: &Workers::All,
         };
         let (found, picked) = self.fleet.find(&query, request, now_ms);
         let of = |name: &str| self.engines.iter().position(|engine| engine.name == name);

@@ -1,7 +1,7 @@
 //! What another provider says of its donors, one event at a time, in the domain's terms.
 
 use super::namespace::AnnouncedNamespace;
-use crate::donors::{neighbours::Vector, owners::OwnerKey, vocabulary::Unfindable};
+use crate::donors::{neighbours::Vector, owners::OwnerKey, scope, vocabulary::Unfindable};
 
 /// An event that has been checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,4 +75,27 @@ pub struct Lost {
     pub at: Position,
     /// The donor that it registers. None: it may have taken any of the emitter's away.
     pub donor_id: Option<Box<str>>,
+}
+
+/// Whether a caller may name all that an event is about: its emitter, the workers that hold the
+/// donors, their tenant. Of an event that was not understood only the emitter is known.
+#[must_use]
+pub fn is_within(scope: &scope::Scope, at: &Position, change: Option<&Change>) -> bool {
+    if scope.is_everything() {
+        return true;
+    }
+    let may_name = |worker: &str| scope.workers.cover(worker);
+    let of_change = match change {
+        None | Some(Change::Evicted { .. } | Change::Purged(Scope::Stream) | Change::Reset) => true,
+        Some(Change::Registered(announcement)) => {
+            let holder = announcement.location.holder.as_ref();
+            let namespace = announcement.namespace.as_ref();
+            holder.is_none_or(|holder| may_name(&holder.worker_id))
+                && namespace.map_or(true, |it| scope.namespaces.cover_tenant(&it.tenant_key))
+        }
+        Some(Change::Purged(Scope::Worker(worker))) => may_name(worker),
+        // Whoever holds what lies there.
+        Some(Change::Purged(Scope::Location(_))) => scope.workers == scope::Workers::All,
+    };
+    may_name(&at.stream.worker_id) && of_change
 }

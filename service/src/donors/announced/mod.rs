@@ -16,7 +16,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-pub use event::{Announcement, Change, Event, Location, Lost, Position, Scope, Segment};
+pub use event::{Announcement, Change, Event, Location, Lost, Position, Scope, Segment, is_within};
 use kept::{Kept, NewEntry};
 use namespace::AnnouncedNamespace;
 use stream::Step;

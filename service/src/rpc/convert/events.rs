@@ -17,6 +17,7 @@ use crate::{
     donors::{
         namespace::{NO_ADAPTER, Namespace},
         owners::OwnerKey,
+        scope::Workers,
         writes::NamespaceName,
     },
     events::{
@@ -117,13 +118,15 @@ impl WorkerLookup {
         self.items.iter().map(item).collect()
     }
 
-    /// The question in the domain's terms; `whole` is the namespace that the request named.
+    /// The question in the domain's terms; `whole` is the namespace that the request named, and
+    /// `visible` the workers that its caller may know of.
     #[must_use]
     pub fn query<'a>(
         &'a self,
         items: &'a [Item<'a>],
         namespace: view::Namespace,
         whole: Option<&'a Namespace>,
+        visible: &'a Workers,
     ) -> WorkerQuery<'a> {
         let has_unknown_items =
             whole.is_some_and(|whole| !whole.multimodal_hashes.is_empty()) && items.is_empty();
@@ -138,6 +141,7 @@ impl WorkerLookup {
                 items,
                 tokens: &self.tokens,
             },
+            visible,
             is_known: !has_unknown_items,
             block_size: whole.map_or(BLOCK_SIZE, |whole| whole.block_size),
         }
