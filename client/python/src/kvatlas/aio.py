@@ -38,6 +38,7 @@ from kvatlas.session import (
     Way,
     miss,
 )
+from kvatlas.v1.routing_pb2 import QueryVectors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -196,6 +197,10 @@ class AsyncClient:
         except Exception as error:
             raise KvatlasError.of(error) from None
         return calls.stored_prior(response)
+
+    async def put_query(self, query_hash: str, query: QueryVectors, ttl_ms: int = 0) -> int:
+        """Keeps a query for manifests scored online. Until when, in milliseconds since 1970."""
+        return await self._control(calls.put_query(query_hash, query, ttl_ms))
 
     async def set_mode(
         self, mode: str, namespace: Namespace | str | None = None, gates: Gates | None = None
