@@ -68,6 +68,15 @@ class AsyncClient:
         self._lookup_timeout_s = lookup_timeout_s
         self._control_timeout_s = control_timeout_s
 
+    async def connect(self, timeout_s: float = 1.0) -> bool:
+        """Connects now, so that the first look-up need not. False: not within the time."""
+        try:
+            ask, way = calls.status(), self._session.way()
+            await _call(way, ask, timeout_s, self._session.metadata(), wait_for_ready=True)
+        except Exception as error:
+            return KvatlasError.of(error).code in {"unauthenticated", "permission_denied"}
+        return True
+
     async def close(self) -> None:
         """Ends the use of the connection; look-ups are then misses."""
         self._session.close()
