@@ -195,6 +195,28 @@ def test_what_is_not_served_is_declined_by_reason(rig: Rig) -> None:
     assert rig.audit("capture") == []
 
 
+def test_roles_are_kept_to(rig: Rig) -> None:
+    tokens = prompt(1)
+    producer = rig.engine(changes={"kv_transfer_config__is_kv_consumer": False})
+    producer.run(request("one", tokens))
+    rig.until_registered(1, producer)
+    producer.reset_prefix_cache()
+    again = request("again", tokens)
+    producer.run(again)
+    assert again.computed == len(tokens) + 3, "a producer loads nothing"
+    consumer = rig.engine(
+        changes={
+            "kv_transfer_config__is_kv_producer": False,
+            "kv_transfer_config__engine_id": "engine-1",
+        }
+    )
+    other = prompt(2)
+    consumer.run(request("loads", tokens), request("other", other))
+    assert rig.reuse("loads")["provenance"] == "exact_external_hit"
+    assert {line["request_id"] for line in rig.audit("capture")} == {"one"}
+    rig.until_no_lease()
+
+
 def test_hybrid_layouts_are_declined(rig: Rig) -> None:
     engine = rig.engine(groups=2)
     tokens = prompt(1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 from pathlib import Path
 from typing import Any
 
-from harness import Engine, audit_lines, default_llm
+from harness import HERE, Engine, audit_lines, default_llm
 
+BINARY = HERE.parents[3] / "target" / "debug" / "kvatlas"
 VOCABULARY = 5000
 # So long that a lease that is not given back is still there at the end.
 LEASE_TTL_MS = 600_000
@@ -105,6 +107,7 @@ class Stories:
             "play_connector.py",
             {
                 "model": str(self._model),
+                "binary": os.environ.get("KVATLAS_BIN") or str(BINARY),
                 "llm": {**default_llm(), **llm},
                 "extra": extra,
                 "service": service,

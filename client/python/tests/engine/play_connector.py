@@ -1,9 +1,9 @@
 """Plays a story with KvatlasConnector in a real vLLM: play_connector.py SPEC.json ANSWER.json
 
 The engine's core runs in this process, so that a step can reach its scheduler. The spec holds
-`model`, `llm`, `extra` (the connector's extra config, or null for none), `service` (arguments of
-`kvatlas serve`; it is started here and can be killed), `lease_ttl_ms` and `steps`, each named by
-its `do`:
+`model`, `llm`, `extra` (the connector's extra config, or null for none), `binary` and `service`
+(the service, which is started here and can be killed, and its arguments), `lease_ttl_ms` and
+`steps`, each named by its `do`:
   ask      `prompts` of token ids, one after the other or `together`; `max_tokens`; `chapter`, which
            results are found under
   reset    the engine's own prefix cache
@@ -65,7 +65,7 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     nominate.LEASE_TTL_MS = spec["lease_ttl_ms"]
     with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:
-        service = Service(Path(folder), spec.get("service", []))
+        service = Service(Path(folder), spec["binary"], spec["service"])
         story = Story(spec, service)
         for step in spec["steps"]:
             arguments = dict(step)
@@ -86,10 +86,10 @@ def main() -> None:
 class Service:
     """`kvatlas serve`, behind a proxy that can make it slow."""
 
-    def __init__(self, folder: Path, arguments: list[str]) -> None:
+    def __init__(self, folder: Path, binary: str, arguments: list[str]) -> None:
         self._socket = folder / "service.sock"
         self.address = f"unix:{folder / 'proxy.sock'}"
-        self._command = [os.environ["KVATLAS_BIN"], "serve", "--listen", f"unix:{self._socket}"]
+        self._command = [binary, "serve", "--listen", f"unix:{self._socket}"]
         self._command += ["--http-listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
         self._command += arguments or ["--mode", "materialize"]
         self.proxy = SlowProxy(folder / "proxy.sock", self._socket)
