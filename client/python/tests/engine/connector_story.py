@@ -44,6 +44,8 @@ class Played:
     preemptions: int
     # Of moved KV: the largest difference from what was computed there, and the largest value.
     moved: list[tuple[float, float]]
+    # When a restarted service was there again, by time.time().
+    back_s: float
 
     def outputs(self, chapter: str) -> list[list[int]]:
         """What was said, in order."""
@@ -123,6 +125,7 @@ class Stories:
             audit=audit,
             preemptions=answer["preemptions"],
             moved=answer["moved"],
+            back_s=answer["back_s"],
         )
 
 

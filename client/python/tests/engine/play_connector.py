@@ -18,7 +18,7 @@ The engine's core runs in this process, so that a step can reach its scheduler. 
            has it, and compares the first layer's KV, which depends on tokens and positions alone
   restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
 The answer holds `results` by chapter, `moved` (largest difference, largest value), `left` (the
-service's leases and donors), `preemptions`, and `times` (what each of the connector's calls on the
+service's leases and donors), `preemptions`, `back_s` (when the service was there again), and `times` (what each of the connector's calls on the
 scheduler's thread took, in microseconds, by chapter).
 """
 
@@ -76,6 +76,7 @@ def main() -> None:
             "left": left,
             "times": story.times,
             "moved": story.moved,
+            "back_s": story.back_s,
             "preemptions": story.preemptions(),
         }
         story.close()
@@ -126,6 +127,7 @@ class Story:
         self.times: dict[str, dict[str, list[float]]] = {}
         self._chapter_times: dict[str, list[float]] = {}
         self.moved: list[tuple[float, float]] = []
+        self.back_s = 0.0
         self._between: Callable[[], object] = lambda: None
         arguments = dict(spec["llm"])
         if spec["extra"] is not None:
@@ -247,6 +249,7 @@ class Story:
             killed.set()
             time.sleep(1.0)
             self._service.start()
+            self.back_s = time.time()
             back.set()
 
         thread = threading.Thread(target=restart)
