@@ -18,8 +18,9 @@ The engine's core runs in this process, so that a step can reach its scheduler. 
            has it, and compares the first layer's KV, which depends on tokens and positions alone
   restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
 The answer holds `results` by chapter, `moved` (largest difference, largest value), `left` (the
-service's leases and donors), `preemptions`, `back_s` (when the service was there again), and `times` (what each of the connector's calls on the
-scheduler's thread took, in microseconds, by chapter).
+service's leases and donors), `preemptions`, `back_s` (when the service was there again), and
+`times` (what each of the connector's calls on the scheduler's thread took, in microseconds, by
+chapter).
 """
 
 from __future__ import annotations
