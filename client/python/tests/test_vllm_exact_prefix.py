@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import Status, model_outputs
 from rig import Rig, prompt, request
+from vllm.distributed.kv_transfer.kv_connector.v1 import base as vllm_base
 
 
 @pytest.fixture
@@ -21,6 +23,17 @@ def rig(
     made = Rig(tmp_path, server.address)  # type: ignore[attr-defined]
     yield made
     made.close()
+
+
+def test_bases_of_two_arguments_are_known(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_two(self: Any, vllm_config: Any, role: Any) -> None:
+        self._connector_metadata = None
+
+    monkeypatch.setattr(vllm_base.KVConnectorBase_V1, "__init__", of_two)
+    engine = rig.engine()
+    tokens = prompt(1)
+    assert engine.run(request("r", tokens)) == [model_outputs(tokens, 4)]
+    rig.until_registered(1, engine)
 
 
 @pytest.mark.parametrize("store", ["folder", "memory"])
