@@ -108,6 +108,8 @@ def test_help_needs_no_torch() -> None:
     [
         ("--model m --prefix-hash p", "one of the arguments --text --tokens is required"),
         ("--model m --prefix-hash p --text t --algorithms kri-x", "invalid choice: 'kri-x'"),
+        ("--model m --prefix-hash p --text t --block-size 0", "invalid count value: '0'"),
+        ("--model m --prefix-hash p --text t --repair xa25", "invalid repair value: 'xa25'"),
     ],
 )
 def test_a_wrong_command_is_told(arguments: str, told: str) -> None:
