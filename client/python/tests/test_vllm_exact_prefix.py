@@ -193,7 +193,7 @@ def test_what_is_not_served_is_declined_by_reason(rig: Rig) -> None:
     cases = {
         "image": ({"mm_features": ["x"]}, "unsupported_request"),
         "adapter": ({"lora_request": object()}, "unsupported_request"),
-        "blank": ({"cache_salt": "  "}, "unsupported_request"),
+        "blank": ({"cache_salt": "  "}, "namespace_mismatch"),
         "skip": ({"skip_reading_prefix_cache": True}, "recompute_policy"),
     }
     for name, (fields, _) in cases.items():
@@ -203,7 +203,7 @@ def test_what_is_not_served_is_declined_by_reason(rig: Rig) -> None:
     reasons = {line["request_id"]: line["reason"] for line in rig.audit("declined")}
     assert reasons == {
         **{name: reason for name, (_, reason) in cases.items()},
-        "short": "low_reuse_tokens",
+        "short": "unsupported_request",
     }
     assert rig.audit("capture") == []
 

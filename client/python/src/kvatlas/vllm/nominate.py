@@ -189,7 +189,7 @@ def _prepared(asked: Asked, engine: Namespace) -> Prepared | Declined:
     try:
         tenant = tenant_key(asked.cache_salt)
     except ValueError:
-        return Declined("unsupported_request", "a blank cache salt")
+        return Declined("namespace_mismatch", "a blank cache salt")
     try:
         tokens = _packed(asked.prompt)
     except (OverflowError, TypeError, ValueError):

@@ -264,7 +264,7 @@ class SchedulerSide:
             return Declined("unsupported_request", self._unsupported)
         tokens = len(request.prompt_token_ids)
         if tokens < self._min_prompt_tokens:
-            return Declined("low_reuse_tokens", f"a prompt of {tokens} tokens")
+            return Declined("unsupported_request", f"a prompt of {tokens} tokens")
         return None
 
     def _ask(self, tracked: _Tracked) -> None:
