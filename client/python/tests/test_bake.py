@@ -73,7 +73,7 @@ def test_bake_put_and_sweep(torch_python: str, server: Server, tmp_path: pathlib
     model = tmp_path / "model"
     run(torch_python, str(HERE / "engine/make_model.py"), str(model), str(text))
     command = f"--model {model} --text {text} --prefix-hash a/b --block-size 8 --k 4 1000"
-    policies = ["--policies", "top-k", "A1R2", "recency"]
+    policies = ["--policies", "top-k", "A1R2", "recency", "per-head"]
     where = ["--address", server.address, "--out", str(tmp_path / "out")]
     done = run(torch_python, "-m", "kvatlas.bake", *command.split(), *policies, *where)
 
@@ -88,12 +88,14 @@ def test_bake_put_and_sweep(torch_python: str, server: Server, tmp_path: pathlib
 
     lines = done.stdout.splitlines()
     rows = lines[next(i for i, line in enumerate(lines) if line.startswith("K ")) + 1 :]
-    # Two policies with each prior and one without, at each K.
-    assert len(rows) == 2 * (2 * 3 + 1)
+    # Three policies with each prior and one without, at each K.
+    assert len(rows) == 2 * (3 * 3 + 1)
     cells = [re.split(r"\s{2,}", row) for row in rows]
-    assert all(float(row[3]) > 0 for row in cells if row[0] == "4")
-    assert all(float(row[3]) == 0 for row in cells if row[0] == "1000")
-    assert {row[2] for row in cells} == {*ALGORITHMS, "-"}
+    measured = [row for row in cells if row[1] != "per-head"]
+    assert all(float(row[3]) > 0 for row in measured if row[0] == "4")
+    assert all(float(row[3]) == 0 for row in measured if row[0] == "1000")
+    assert {row[2] for row in measured} == {*ALGORITHMS, "-"}
+    assert {row[3] for row in cells if row[1] == "per-head"} == {"not measured: heads differ"}
 
 
 def test_help_needs_no_torch() -> None:
@@ -108,6 +110,8 @@ def test_help_needs_no_torch() -> None:
     [
         ("--model m --prefix-hash p", "one of the arguments --text --tokens is required"),
         ("--model m --prefix-hash p --text t --algorithms kri-x", "invalid choice: 'kri-x'"),
+        ("--model m --prefix-hash p --text t --block-size 0", "invalid count value: '0'"),
+        ("--model m --prefix-hash p --text t --repair xa25", "invalid repair value: 'xa25'"),
     ],
 )
 def test_a_wrong_command_is_told(arguments: str, told: str) -> None:

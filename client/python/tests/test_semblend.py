@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import time
@@ -380,53 +381,72 @@ def test_a_full_memory_rules_nothing_out() -> None:
     assert seen.can_hold("n", prompt(2, 200)) is None
 
 
-def test_the_connector_of_the_index_takes_it(
-    provider: Provider, digest: str, tmp_path: pathlib.Path
-) -> None:
-    """semblend-vllm-connector itself, on its stand-ins for vLLM, through a request's life."""
-    audit = tmp_path / "audit.jsonl"
-    extra = {
-        "mode": "discovery_only",
-        "provider_module": "kvatlas.semblend",
-        "provider_class": "KvatlasSemanticProvider",
-        "min_prompt_tokens": 512,
-        "model_id": digest,
-        "audit_path": str(audit),
-    }
-    engine = SimpleNamespace(
-        kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra),
-        model_config=SimpleNamespace(model=digest, tokenizer="t", dtype="torch.bfloat16"),
-        cache_config=SimpleNamespace(block_size=32),
-        scheduler_config=SimpleNamespace(),
-        parallel_config=SimpleNamespace(),
-    )
-    connector = SemBlendVllmConnector(engine, KVConnectorRole.SCHEDULER)
+class Played:
+    """semblend-vllm-connector itself, on its stand-ins for vLLM, through requests' lives."""
 
-    def play(request_id: str, tokens: Any) -> None:
+    def __init__(self, folder: pathlib.Path, model: str, mode: str) -> None:
+        self._audit = folder / "audit.jsonl"
+        extra = {
+            "mode": mode,
+            "provider_module": "kvatlas.semblend",
+            "provider_class": "KvatlasSemanticProvider",
+            "min_prompt_tokens": 512,
+            "model_id": model,
+            "audit_path": str(self._audit),
+            "kv_storage_path": str(folder / "kv"),
+        }
+        engine = SimpleNamespace(
+            kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra),
+            model_config=SimpleNamespace(model=model, tokenizer="t", dtype="torch.bfloat16"),
+            cache_config=SimpleNamespace(block_size=32),
+            scheduler_config=SimpleNamespace(),
+            parallel_config=SimpleNamespace(),
+        )
+        self._connector = SemBlendVllmConnector(engine, KVConnectorRole.SCHEDULER)
+        self._requests = itertools.count()
+
+    def request(self, tokens: Any) -> None:
         request = SimpleNamespace(
-            request_id=request_id,
+            request_id=f"r-{next(self._requests)}",
             prompt_token_ids=[int(t) for t in tokens],
             cache_salt="acme",
             lora_request=None,
         )
-        connector.on_new_request(request)
-        assert connector.get_num_new_matched_tokens(request, 0) == (0, False)
-        connector.request_finished(request, [])
+        self._connector.on_new_request(request)
+        assert self._connector.get_num_new_matched_tokens(request, 0) == (0, False)
+        self._connector.request_finished(request, [])
 
-    def events(name: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self._audit.read_text().splitlines()]
         return [line for line in lines if line["event"] == name]
 
-    play("r-0", wrapped(document(), 100))
-    numbers = iter(range(1, 1_000_000))
+
+@pytest.mark.usefixtures("provider")
+def test_the_connector_of_the_index_takes_it(digest: str, tmp_path: pathlib.Path) -> None:
+    played = Played(tmp_path, digest, "discovery_only")
+    played.request(wrapped(document(), 100))
 
     def again() -> Any:
-        play(f"r-{next(numbers)}", wrapped(document(), 200)[7:])
-        return events("semantic_lookup_hit")
+        played.request(wrapped(document(), 200)[7:])
+        return played.events("semantic_lookup_hit")
 
     hit = eventually(again)[0]
     assert hit["donor_id"] == "r-0"
     assert hit["reason"] == "kvatlas_spans"
     assert hit["reusable_tokens"] >= 0.9 * len(document())
-    assert events("semantic_lookup_miss")[0]["miss_rejection_reason"] == "provider_miss"
-    assert not events("lookup_error")
+    miss = played.events("semantic_lookup_miss")[0]
+    assert miss["miss_rejection_reason"] == "provider_miss"
+    assert not played.events("lookup_error")
+
+
+@pytest.mark.usefixtures("provider")
+def test_its_span_mode_is_spared_look_ups(digest: str, tmp_path: pathlib.Path) -> None:
+    played = Played(tmp_path, digest, "semantic_span_experimental")
+    played.request(document(1))
+    assert len(played.events("lookup_skipped_no_shared_run")) == 1
+    # The beginning is known now, so that the service is asked.
+    played.request(document(1))
+    assert len(played.events("lookup_skipped_no_shared_run")) == 1
+    played.request(document(2))
+    assert len(played.events("lookup_skipped_no_shared_run")) == 2
+    assert len(played.events("donor_registered")) == 3

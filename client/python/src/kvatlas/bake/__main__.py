@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--tokens", type=Path, metavar="FILE", help="the prefix, as a JSON list of token ids"
     )
     made.add_argument("--prefix-hash", required=True, help="the cartridge's name on the server")
-    made.add_argument("--block-size", type=int, default=16, help="tokens a block (16)")
+    made.add_argument("--block-size", type=count, default=16, help="tokens a block (16)")
     made.add_argument(
         "--algorithms",
         nargs="+",
@@ -79,7 +79,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="what follows it when manifests are measured; again for more (a general question)",
     )
-    made.add_argument("--k", nargs="+", type=int, default=[4, 8, 16], help="block counts (4 8 16)")
+    made.add_argument(
+        "--k", nargs="+", type=count, default=[4, 8, 16], help="block counts (4 8 16)"
+    )
     made.add_argument(
         "--policies",
         nargs="+",
@@ -103,8 +105,16 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def count(told: str) -> int:
+    """At least 1. ValueError, for argparse to tell."""
+    number = int(told)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def repair(told: str) -> tuple[str, float]:
-    """ValueError, for argparse to tell."""
+    """A name and a share. ValueError, for argparse to tell."""
     name, _, ratio = told.rpartition(":")
     return name, float(ratio)
 

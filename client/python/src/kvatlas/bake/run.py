@@ -35,6 +35,10 @@ def bake(options: argparse.Namespace) -> None:
         raise ValueError(f"the prefix has {len(tokens)} tokens, less than two blocks")
     probes = encode(tokenizer, options.probe or PROBES)
     judges = encode(tokenizer, options.judge or JUDGES)
+    longest = len(tokens) + max(map(len, [*probes, *judges]))
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", longest)
+    if longest > context:
+        raise ValueError(f"with what follows it the prefix has {longest} tokens, over {context}")
     with Bar("prefill") as bar:
         cartridge = prefill(model, tokens, options.block_size, bar.tell)
     cartridge = dataclasses.replace(cartridge, batch=options.batch)

@@ -52,7 +52,8 @@ def kri_a(cartridge: Cartridge, progress: Progress = no_progress) -> torch.Tenso
     """
     model, heads = cartridge.model, cartridge.keys[0].shape[1]
     mass = torch.zeros(cartridge.layers, heads, cartridge.blocks)
-    row_bytes = 4 * cartridge.layers * model.config.num_attention_heads * cartridge.length
+    query_heads = model.config.get_text_config().num_attention_heads
+    row_bytes = 4 * cartridge.layers * query_heads * cartridge.length
     cache = DynamicCache()
     with torch.inference_mode():
         rows = max(1, ATTENTION_BYTES_MAX // row_bytes)

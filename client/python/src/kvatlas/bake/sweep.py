@@ -65,6 +65,9 @@ def ask(client: Client, cartridge: Cartridge, prefix_hash: str, plan: Plan) -> l
         )
         if isinstance(answer, Miss):
             lines.append(Line(algorithm, policy, k, None, f"{answer.reason} {answer.detail}"))
+        elif answer.heads:
+            # Which the model cannot be told here.
+            lines.append(Line(algorithm, policy, k, None, "not measured: heads differ"))
         else:
             lines.append(Line(algorithm, answer.policy, k, answer.block_indices, answer.reason))
     return lines
@@ -93,9 +96,9 @@ def measure(
         for line in lines
         if line.blocks is not None
     }
-    divergences = dict.fromkeys(told, 0.0)
+    divergences, done = dict.fromkeys(told, 0.0), 0
     with torch.inference_mode():
-        for done, probe in enumerate(probes):
+        for probe in probes:
             full = read(cartridge, probe, [[]]).logits.float().log_softmax(dim=-1)
             for batch in _batches(list(told), cartridge.batch_max()):
                 logits = read(cartridge, probe, [told[blocks] for blocks in batch]).logits
@@ -106,8 +109,8 @@ def measure(
                 means = costs.sum(dim=-1).mean(dim=-1).tolist()
                 for blocks, cost in zip(batch, means, strict=True):
                     divergences[blocks] += cost / len(probes)
-                measured = list(told).index(batch[-1]) + 1
-                progress(done * len(told) + measured, len(probes) * len(told))
+                done += len(batch)
+                progress(done, len(probes) * len(told))
     return [
         line
         if line.blocks is None

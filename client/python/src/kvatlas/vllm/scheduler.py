@@ -141,7 +141,7 @@ class SchedulerSide:
         that nothing was computed from it.
         """
         tracked = self._tracked.get(request.request_id) or self._begin(request)
-        if not (self._materializes and self._engine.loads):
+        if not self._materializes:
             return 0, False
         if getattr(request, "num_preemptions", 0) > tracked.preemptions:
             self._preempted(tracked, request)
@@ -264,7 +264,7 @@ class SchedulerSide:
             return Declined("unsupported_request", self._unsupported)
         tokens = len(request.prompt_token_ids)
         if tokens < self._min_prompt_tokens:
-            return Declined("low_reuse_tokens", f"a prompt of {tokens} tokens")
+            return Declined("unsupported_request", f"a prompt of {tokens} tokens")
         return None
 
     def _ask(self, tracked: _Tracked) -> None:
@@ -272,9 +272,13 @@ class SchedulerSide:
         namespace = self._namespace
         holder = self._donors.holder if self._materializes else ""
         tracked.lookups += 1
-        self._submit(
-            tracked, lambda: self._nominator.look_up(tracked.asked, namespace, holder), holder
-        )
+
+        def ask() -> Answer:
+            if self._engine.loads or not self._materializes:
+                return self._nominator.look_up(tracked.asked, namespace, holder)
+            return self._nominator.prepare(tracked.asked, namespace)
+
+        self._submit(tracked, ask, holder)
 
     def _validate_again(self, tracked: _Tracked, nomination: Nomination, holder: str) -> None:
         prepared, tracked.nomination = tracked.prepared, None
