@@ -21,6 +21,7 @@ NAMESPACE = make_namespace()
 def test_every_call_is_answered(server: Server, namespace: Namespace) -> None:
     async def all_calls() -> None:
         async with AsyncClient(server.address, lookup_timeout_s=10) as client:
+            assert await client.connect(10)
             await client.announce_owner("w", 1)
             donor = kvatlas.Donor(
                 "d", namespace, Owner("w"), 1, prompt(1), 1024, "host", "s", exact_tokens=1024
@@ -116,6 +117,7 @@ def test_nobody_there_is_a_miss_and_then_not_asked() -> None:
         client = AsyncClient("127.0.0.1:1", lookup_timeout_s=5, breaker=Breaker(2, open_s=600))
         answers = [await client.find_donor(prompt(1), NAMESPACE) for _ in range(3)]
         assert await client.validate(b"x") == ("stale", 0)
+        assert not await client.connect(0.01)
         return [answer.reason for answer in answers]
 
     assert asyncio.run(ask()) == ["provider_error", "provider_error", "provider_disabled"]

@@ -119,6 +119,20 @@ def test_an_asynchronous_load_may_bring_the_whole_prompt() -> None:
     assert answers.donor(wire, whole, 0.0).reusable_prefix_tokens == 900
 
 
+def test_a_miss_lists_its_neighbours() -> None:
+    near = donors_pb2.Neighbour(
+        donor_id="d",
+        owner=common_pb2.Owner(worker_id="w", data_parallel_rank=2),
+        discovery="DISCOVERY_SKETCH",
+        score=0.75,
+        quality=donors_pb2.QualitySignals(facts_differ=True),
+    )
+    wire = Response(outcome="FIND_OUTCOME_MISS", reason="FALLBACK_REASON_PROVIDER_MISS")
+    wire.neighbours.append(near)
+    expected = answers.Neighbour("d", answers.Owner("w", 2), "sketch", 0.75, True)
+    assert read(wire) == answers.Miss("provider_miss", neighbours=(expected,))
+
+
 def manifest() -> Manifest:
     return Manifest(
         block_indices=[0, 3, 9],

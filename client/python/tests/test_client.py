@@ -11,6 +11,7 @@ from conftest import Server, make_namespace, prompt
 
 import kvatlas
 from kvatlas import Client, Found, Gates, KvatlasError, Miss, Namespace, Owner
+from kvatlas.v1.routing_pb2 import QueryVectors
 
 EXAMPLE_PRIOR = pathlib.Path(__file__).resolve().parents[3] / "examples"
 
@@ -187,6 +188,40 @@ def test_an_unknown_prefix_is_a_miss_and_a_policy_needs_none(client: Client) -> 
     refused = client.get_manifest("nowhere", k=4, policy="A1R")
     assert isinstance(refused, Miss)
     assert refused.reason == "unsupported_request"
+
+
+def test_segments_over_several_donors_are_listed_on_request(
+    client: Client, namespace: Namespace
+) -> None:
+    register(client, namespace, "a", prompt(10))
+    register(client, namespace, "b", prompt(11))
+    segments = (
+        kvatlas.Segment("a", Owner("a"), kvatlas.Span(0, 0, 1024, "exact")),
+        kvatlas.Segment("b", Owner("b"), kvatlas.Span(0, 1024, 512, "verified")),
+    )
+    both = np.concatenate([prompt(10), prompt(11)[:512]])
+    # As many on a miss as on a hit.
+    for gates in (Gates(), Gates(min_similarity=0.9)):
+        answer = client.find_donor(both, namespace, segment_donors_max=2, gates=gates)
+        assert answer.segments == segments
+    assert isinstance(answer, Miss)
+    assert answer.reason == "low_similarity"
+
+
+def test_a_query_is_kept_for_manifests_scored_online(client: Client) -> None:
+    vectors = np.ones((1, 1, 8), "<f4").tobytes()
+    query = QueryVectors(
+        frame="ROPE_FRAME_POST_ROPE",
+        element_type="ELEMENT_TYPE_F32",
+        layer_ids=[0],
+        heads=1,
+        head_dim=8,
+        vectors=vectors,
+    )
+    assert client.put_query("q", query, 60_000) > 0
+    asked = client.get_manifest("nowhere", k=4, query_hash="q", algorithm="kri-q", query=query)
+    assert isinstance(asked, Miss)
+    assert asked.reason == "provider_miss"
 
 
 def test_workers_are_found_and_requests_finished(client: Client) -> None:

@@ -213,6 +213,45 @@ class _Failing:
         return call
 
 
+class _Unavailable(grpc.RpcError, grpc.Call):
+    """As grpcio raises it; of the rest of a call nothing is asked."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "nobody there"
+
+    def _none(self, *_: object) -> None: ...
+
+    add_callback = cancel = initial_metadata = is_active = time_remaining = _none
+    trailing_metadata = _none
+
+
+def test_one_answer_closes_the_circuit_and_only_a_probe_waits_for_a_connection() -> None:
+    there, waits = [False], []
+
+    class Moody:
+        def unary(self, path: str) -> Any:
+            def call(request: bytes, wait_for_ready: bool, **options: object) -> bytes:
+                waits.append(wait_for_ready)
+                if not there[0]:
+                    raise _Unavailable
+                return donors_pb2.FindDonorResponse(outcome=3, reason=5).SerializeToString()
+
+            return call
+
+    client = Client(NOBODY, breaker=Breaker(2, open_s=0.5))
+    object.__setattr__(client._session.way(), "connection", Moody())
+    reasons = [client.find_donor(prompt(1), NAMESPACE).reason for _ in range(3)]
+    assert reasons == ["provider_error", "provider_error", "provider_disabled"]
+    there[0] = True
+    _wait_for(lambda: client.find_donor(prompt(1), NAMESPACE).reason == "provider_miss")
+    after = [client.find_donor(prompt(1), NAMESPACE).reason for _ in range(5)]
+    assert after == ["provider_miss"] * 5
+    assert waits == [False, False, True, *[False] * 5]
+
+
 _ERRORS = st.sampled_from(
     [RuntimeError, ValueError, OSError, MemoryError, KeyError, TypeError, grpc.RpcError]
 )

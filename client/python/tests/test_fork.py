@@ -128,6 +128,11 @@ def test_a_child_begins_with_a_closed_circuit(server: Server) -> None:
         assert in_child(lambda: reason(client)) == "provider_miss"
 
 
+def test_a_lock_that_was_held_at_the_fork_is_not_waited_for(server: Server) -> None:
+    with Client(server.address, lookup_timeout_s=20) as client, kvatlas.channel._lock:
+        assert in_child(lambda: reason(client)) == "provider_miss"
+
+
 def test_asyncio_works_in_a_child(server: Server) -> None:
     client = AsyncClient(server.address, lookup_timeout_s=20)
 

@@ -49,6 +49,7 @@ class Cache:
 
     def finish(self, request: Any, tokens: np.ndarray) -> tuple[bool, np.ndarray]:
         slots = np.arange(self.slots_given, self.slots_given + len(tokens))
+        given = slots.copy()
         self.slots_given += len(tokens)
         kept = self.provider.cache_on_request_finished(
             request=request,
@@ -61,7 +62,9 @@ class Cache:
         node = len(self.nodes) + 1
         self.nodes.add(node)
         self.provider.on_donor_inserted(request=request, donor_last_node_id=node)
-        return kept, slots.copy()
+        # The pool's view of the request is used again.
+        slots[:] = -1
+        return kept, given
 
     def reset(self) -> None:
         self.provider.on_cache_reset()
@@ -186,6 +189,59 @@ def test_on_request_the_donors_slots_are_nominated_and_reported(
     settle(provider)
     assert leasing.reports[0] == ("target", "request_only_reuse", 1024)
     assert leasing.reports[1][:2] == ("untaken", "candidate_rejected")
+
+
+class Stubborn(Leasing):
+    """Answers every look-up as it did the first, changed as a test wants."""
+
+    first: Found | None = None
+    changes: dict[str, Any]
+
+    def find_donor(self, *arguments: Any, **options: Any) -> Found | Miss:
+        if self.first is None:
+            found = super().find_donor(*arguments, **options)
+            assert isinstance(found, Found)
+            self.first, self.changes = found, {}
+        return dataclasses.replace(self.first, **self.changes)
+
+
+def test_a_nomination_that_this_process_cannot_vouch_for_is_none(
+    build: Callable[..., KvatlasFuzzyMatchProvider], server: Server
+) -> None:
+    with Client(server.address, lookup_timeout_s=10) as client:
+        stubborn = Stubborn(client)
+        provider = build(client=stubborn, materialize=True)
+        cache = Cache(provider)
+        cache.finish(request("donor"), prompt(2, 1024))
+        settle(provider)
+
+        def matches(**changes: Any) -> bool:
+            stubborn.changes = changes
+            return cache.match(request("target"), MOVED, 64) is not None
+
+        assert matches()
+        assert not matches(lease=None)
+        assert not matches(outcome="spans")
+        assert not matches(donor_id="another")
+        assert not matches(owner=kvatlas.Owner("another"))
+        assert not matches(owner_generation=1)
+        assert not matches(donor_offset=16), "beyond the slots"
+        assert not matches(donor_offset=64, reusable_prefix_tokens=16), "the tree's own"
+        assert not matches(reusable_prefix_tokens=8), "below the least"
+        assert matches(donor_offset=16, reusable_prefix_tokens=16)
+        assert stubborn.first is not None
+        provider.on_cache_reset()
+        assert not matches(owner_generation=provider._generation), "the slots are gone"
+
+
+def test_discovery_nominates_nothing_whatever_is_found(
+    build: Callable[..., KvatlasFuzzyMatchProvider], leasing: Leasing
+) -> None:
+    provider = build(client=leasing)
+    cache = Cache(provider)
+    cache.finish(request("donor"), prompt(2, 1024))
+    settle(provider)
+    assert cache.match(request("target"), MOVED, 64) is None
 
 
 def test_no_slot_of_a_cache_before_a_reset_is_nominated(

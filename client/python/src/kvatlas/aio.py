@@ -38,6 +38,7 @@ from kvatlas.session import (
     Way,
     miss,
 )
+from kvatlas.v1.routing_pb2 import QueryVectors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,6 +67,15 @@ class AsyncClient:
         self._session = Session(address, token_file, tls_ca, breaker)
         self._lookup_timeout_s = lookup_timeout_s
         self._control_timeout_s = control_timeout_s
+
+    async def connect(self, timeout_s: float = 1.0) -> bool:
+        """Connects now, so that the first look-up need not. False: not within the time."""
+        try:
+            ask, way = calls.status(), self._session.way()
+            await _call(way, ask, timeout_s, self._session.metadata(), wait_for_ready=True)
+        except Exception as error:
+            return KvatlasError.of(error).code in {"unauthenticated", "permission_denied"}
+        return True
 
     async def close(self) -> None:
         """Ends the use of the connection; look-ups are then misses."""
@@ -196,6 +206,10 @@ class AsyncClient:
         except Exception as error:
             raise KvatlasError.of(error) from None
         return calls.stored_prior(response)
+
+    async def put_query(self, query_hash: str, query: QueryVectors, ttl_ms: int = 0) -> int:
+        """Keeps a query for manifests scored online. Until when, in milliseconds since 1970."""
+        return await self._control(calls.put_query(query_hash, query, ttl_ms))
 
     async def set_mode(
         self, mode: str, namespace: Namespace | str | None = None, gates: Gates | None = None

@@ -31,6 +31,10 @@ class Miss:
     mode: str = ""
     # With `explain`.
     rejected: tuple[Rejected, ...] = ()
+    # With `neighbours_max`: the nearest first.
+    neighbours: tuple[Neighbour, ...] = ()
+    # With `segment_donors_max`.
+    segments: tuple[Segment, ...] = ()
     timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -74,6 +78,28 @@ class Rejected:
 
 
 @dataclasses.dataclass(frozen=True)
+class Neighbour:
+    """A donor near in vocabulary or meaning: to be looked at, never to be loaded."""
+
+    donor_id: str
+    owner: Owner
+    # "sketch", "text" or "announced".
+    discovery: str
+    # A cosine, -1 to 1.
+    score: float
+    facts_differ: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A span that names its donor, with `segment_donors_max`."""
+
+    donor_id: str
+    owner: Owner
+    span: Span
+
+
+@dataclasses.dataclass(frozen=True)
 class Found:
     """A donor to borrow from. Its spans lie within the prompt and the donor, apart from each other,
     and its tier allows what its cache policy says."""
@@ -113,6 +139,8 @@ class Found:
     # Microseconds by stage, as the server took them.
     timings: Mapping[str, float]
     rejected: tuple[Rejected, ...] = ()
+    # In target order, over as few donors as cover most of the prompt.
+    segments: tuple[Segment, ...] = ()
     # The remembered answer to an earlier look-up under the same request id.
     repeated: bool = False
 
@@ -197,6 +225,7 @@ CACHE_POLICIES = _words(common_pb2.CachePolicy, "CACHE_POLICY_")
 MEDIUMS = _words(common_pb2.Medium, "MEDIUM_")
 MODES = _words(common_pb2.Mode, "MODE_")
 OUTCOMES = _words(donors_pb2.FindOutcome, "FIND_OUTCOME_")
+DISCOVERIES = _words(donors_pb2.Discovery, "DISCOVERY_")
 LEASE_REFUSALS = _words(donors_pb2.LeaseRefusal, "LEASE_REFUSAL_")
 ADMISSIONS = _words(donors_pb2.Admission, "ADMISSION_")
 PROVENANCES = _words(donors_pb2.ReuseProvenance, "REUSE_PROVENANCE_")
@@ -224,6 +253,8 @@ def donor(wire: donors_pb2.FindDonorResponse, asked: Asked, sent_s: float) -> Fo
             namespace_id=wire.namespace_id,
             mode=MODES.get(wire.mode, ""),
             rejected=_rejected(wire),
+            neighbours=tuple(_neighbour(one) for one in wire.neighbours),
+            segments=_segments(wire),
             timings=_timings(wire),
         )
     found = _found(wire, outcome, sent_s)
@@ -300,6 +331,25 @@ def _owner(wire: common_pb2.Owner) -> Owner:
     return Owner(wire.worker_id, wire.data_parallel_rank)
 
 
+def _span(wire: donors_pb2.Span) -> Span:
+    tier = _word(TIERS, wire.tier, "tier")
+    return Span(wire.donor_start, wire.target_start, wire.length, tier)
+
+
+def _neighbour(wire: donors_pb2.Neighbour) -> Neighbour:
+    return Neighbour(
+        donor_id=wire.donor_id,
+        owner=_owner(wire.owner),
+        discovery=DISCOVERIES.get(wire.discovery, ""),
+        score=wire.score,
+        facts_differ=wire.quality.facts_differ,
+    )
+
+
+def _segments(wire: donors_pb2.FindDonorResponse) -> tuple[Segment, ...]:
+    return tuple(Segment(one.donor_id, _owner(one.owner), _span(one.span)) for one in wire.segments)
+
+
 def _timings(wire: donors_pb2.FindDonorResponse) -> dict[str, float]:
     return {field.name: value for field, value in wire.timings.ListFields()}
 
@@ -340,15 +390,7 @@ def _found(wire: donors_pb2.FindDonorResponse, outcome: str, sent_s: float) -> F
         cache_policy=_word(CACHE_POLICIES, match.cache_policy, "cache policy"),
         reusable_prefix_tokens=match.reusable_prefix_tokens,
         donor_offset=match.donor_offset,
-        spans=tuple(
-            Span(
-                span.donor_start,
-                span.target_start,
-                span.length,
-                _word(TIERS, span.tier, "tier"),
-            )
-            for span in match.spans
-        ),
+        spans=tuple(_span(span) for span in match.spans),
         similarity=match.similarity,
         reuse_ratio=match.reuse_ratio,
         captured_tokens=match.captured_tokens,
@@ -359,6 +401,7 @@ def _found(wire: donors_pb2.FindDonorResponse, outcome: str, sent_s: float) -> F
         facts_differ=match.quality.facts_differ,
         timings=_timings(wire),
         rejected=_rejected(wire),
+        segments=_segments(wire),
         repeated=wire.repeated_answer,
     )
 

@@ -54,6 +54,7 @@ REMOVE_DONORS = Method(
 REPORT_REUSE = Method("/kvatlas.v1.Donors/ReportReuse", donors_pb2.ReportReuseResponse.FromString)
 GET_MANIFEST = Method("/kvatlas.v1.Routing/GetManifest", routing_pb2.GetManifestResponse.FromString)
 PUT_PRIOR = Method("/kvatlas.v1.Routing/PutPrior", routing_pb2.PutPriorResponse.FromString)
+PUT_QUERY = Method("/kvatlas.v1.Routing/PutQuery", routing_pb2.PutQueryResponse.FromString)
 VALIDATE = Method("/kvatlas.v1.Leases/Validate", leases_pb2.ValidateResponse.FromString)
 RENEW = Method("/kvatlas.v1.Leases/Renew", leases_pb2.RenewResponse.FromString)
 RELEASE = Method("/kvatlas.v1.Leases/Release", leases_pb2.ReleaseResponse.FromString)
@@ -118,6 +119,10 @@ class FindOptions(TypedDict, total=False):
     explain: bool
     # For look-ups by meaning, where the operator has enabled them.
     text: str
+    # Also list the best spans over up to this many donors, at most 8.
+    segment_donors_max: int
+    # List up to this many neighbours by vocabulary or meaning on a miss, at most 5.
+    neighbours_max: int
 
 
 class ManifestOptions(TypedDict, total=False):
@@ -134,6 +139,9 @@ class ManifestOptions(TypedDict, total=False):
     fallback_policy: str
     # When online scoring cannot serve the request: answer from the stored prior.
     allow_fallback: bool
+    # The request's own query, for online scoring; else what `put_query` kept under `query_hash`.
+    query: routing_pb2.QueryVectors | None
+    query_tokens: routing_pb2.QueryTokens | None
     # In milliseconds; 0: the server's default.
     lease_ttl_ms: int
 
@@ -302,6 +310,12 @@ def get_manifest(prefix_hash: str, k: int, options: ManifestOptions) -> Ask[Mani
     except (TypeError, ValueError) as error:
         return Miss("unsupported_request", _told(error))
     return Ask(GET_MANIFEST, request, answers.manifest)
+
+
+def put_query(query_hash: str, query: routing_pb2.QueryVectors, ttl_ms: int) -> Ask[int]:
+    """When it will be forgotten, in milliseconds since 1970."""
+    request = routing_pb2.PutQueryRequest(query_hash=query_hash, query=query, ttl_ms=ttl_ms)
+    return Ask(PUT_QUERY, request, lambda wire, _: int(wire.expires_unix_ms))
 
 
 def find_workers(

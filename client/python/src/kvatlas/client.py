@@ -35,6 +35,7 @@ from kvatlas.session import (
     Way,
     miss,
 )
+from kvatlas.v1.routing_pb2 import QueryVectors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -207,6 +208,10 @@ class Client:
         except Exception as error:
             raise KvatlasError.of(error) from None
         return calls.stored_prior(response)
+
+    def put_query(self, query_hash: str, query: QueryVectors, ttl_ms: int = 0) -> int:
+        """Keeps a query for manifests scored online. Until when, in milliseconds since 1970."""
+        return self._control(calls.put_query(query_hash, query, ttl_ms))
 
     def set_mode(
         self, mode: str, namespace: Namespace | str | None = None, gates: Gates | None = None
