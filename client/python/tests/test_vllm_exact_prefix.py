@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import Status, model_outputs
 from rig import Rig, prompt, request
+from vllm.distributed.kv_transfer.kv_connector.v1 import base as vllm_base
 
 
 @pytest.fixture
@@ -21,6 +23,17 @@ def rig(
     made = Rig(tmp_path, server.address)  # type: ignore[attr-defined]
     yield made
     made.close()
+
+
+def test_bases_of_two_arguments_are_known(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_two(self: Any, vllm_config: Any, role: Any) -> None:
+        self._connector_metadata = None
+
+    monkeypatch.setattr(vllm_base.KVConnectorBase_V1, "__init__", of_two)
+    engine = rig.engine()
+    tokens = prompt(1)
+    assert engine.run(request("r", tokens)) == [model_outputs(tokens, 4)]
+    rig.until_registered(1, engine)
 
 
 @pytest.mark.parametrize("store", ["folder", "memory"])
@@ -180,7 +193,7 @@ def test_what_is_not_served_is_declined_by_reason(rig: Rig) -> None:
     cases = {
         "image": ({"mm_features": ["x"]}, "unsupported_request"),
         "adapter": ({"lora_request": object()}, "unsupported_request"),
-        "blank": ({"cache_salt": "  "}, "unsupported_request"),
+        "blank": ({"cache_salt": "  "}, "namespace_mismatch"),
         "skip": ({"skip_reading_prefix_cache": True}, "recompute_policy"),
     }
     for name, (fields, _) in cases.items():
@@ -190,9 +203,31 @@ def test_what_is_not_served_is_declined_by_reason(rig: Rig) -> None:
     reasons = {line["request_id"]: line["reason"] for line in rig.audit("declined")}
     assert reasons == {
         **{name: reason for name, (_, reason) in cases.items()},
-        "short": "low_reuse_tokens",
+        "short": "unsupported_request",
     }
     assert rig.audit("capture") == []
+
+
+def test_roles_are_kept_to(rig: Rig) -> None:
+    tokens = prompt(1)
+    producer = rig.engine(changes={"kv_transfer_config__is_kv_consumer": False})
+    producer.run(request("one", tokens))
+    rig.until_registered(1, producer)
+    producer.reset_prefix_cache()
+    again = request("again", tokens)
+    producer.run(again)
+    assert again.computed == len(tokens) + 3, "a producer loads nothing"
+    consumer = rig.engine(
+        changes={
+            "kv_transfer_config__is_kv_producer": False,
+            "kv_transfer_config__engine_id": "engine-1",
+        }
+    )
+    other = prompt(2)
+    consumer.run(request("loads", tokens), request("other", other))
+    assert rig.reuse("loads")["provenance"] == "exact_external_hit"
+    assert {line["request_id"] for line in rig.audit("capture")} == {"one"}
+    rig.until_no_lease()
 
 
 def test_hybrid_layouts_are_declined(rig: Rig) -> None:

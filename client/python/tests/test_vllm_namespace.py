@@ -131,6 +131,17 @@ def test_adapters_are_known_by_their_files(tmp_path: Path) -> None:
     assert adapter_identity(lora("a", str(folder))) != first
 
 
+def test_engines_have_names_that_none_other_begins_with() -> None:
+    def name(engine_id: str) -> str:
+        transfer = types.SimpleNamespace(engine_id=engine_id)
+        return engine.worker_id(types.SimpleNamespace(kv_transfer_config=transfer))
+
+    assert name("0c1d-4e_dp0") == "0c1d-4e_dp0"
+    odd = {name(one) for one in ("a.0", "a/0", "-a", "", "x" * 101, "a 0")}
+    assert len(odd) == 6
+    assert all("." not in one and one.startswith("engine-") for one in odd)
+
+
 def test_mixed_backends_are_unknown() -> None:
     def layer(name: str, isa: str | None = None) -> Any:
         backend = types.SimpleNamespace(get_name=lambda: name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 from pathlib import Path
 from typing import Any
 
-from harness import Engine, audit_lines, default_llm
+from harness import HERE, Engine, audit_lines, default_llm
 
+BINARY = HERE.parents[3] / "target" / "debug" / "kvatlas"
 VOCABULARY = 5000
 # So long that a lease that is not given back is still there at the end.
 LEASE_TTL_MS = 600_000
@@ -42,6 +44,8 @@ class Played:
     preemptions: int
     # Of moved KV: the largest difference from what was computed there, and the largest value.
     moved: list[tuple[float, float]]
+    # When a restarted service was there again, by time.time().
+    back_s: float
 
     def outputs(self, chapter: str) -> list[list[int]]:
         """What was said, in order."""
@@ -105,6 +109,7 @@ class Stories:
             "play_connector.py",
             {
                 "model": str(self._model),
+                "binary": os.environ.get("KVATLAS_BIN") or str(BINARY),
                 "llm": {**default_llm(), **llm},
                 "extra": extra,
                 "service": service,
@@ -120,6 +125,7 @@ class Stories:
             audit=audit,
             preemptions=answer["preemptions"],
             moved=answer["moved"],
+            back_s=answer["back_s"],
         )
 
 

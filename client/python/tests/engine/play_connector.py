@@ -1,9 +1,9 @@
 """Plays a story with KvatlasConnector in a real vLLM: play_connector.py SPEC.json ANSWER.json
 
 The engine's core runs in this process, so that a step can reach its scheduler. The spec holds
-`model`, `llm`, `extra` (the connector's extra config, or null for none), `service` (arguments of
-`kvatlas serve`; it is started here and can be killed), `lease_ttl_ms` and `steps`, each named by
-its `do`:
+`model`, `llm`, `extra` (the connector's extra config, or null for none), `binary` and `service`
+(the service, which is started here and can be killed, and its arguments), `lease_ttl_ms` and
+`steps`, each named by its `do`:
   ask      `prompts` of token ids, one after the other or `together`; `max_tokens`; `chapter`, which
            results are found under
   reset    the engine's own prefix cache
@@ -18,8 +18,9 @@ its `do`:
            has it, and compares the first layer's KV, which depends on tokens and positions alone
   restart_under_load   asks `prompts`, and kills the service and starts it again meanwhile
 The answer holds `results` by chapter, `moved` (largest difference, largest value), `left` (the
-service's leases and donors), `preemptions`, and `times` (what each of the connector's calls on the
-scheduler's thread took, in microseconds, by chapter).
+service's leases and donors), `preemptions`, `back_s` (when the service was there again), and
+`times` (what each of the connector's calls on the scheduler's thread took, in microseconds, by
+chapter).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     nominate.LEASE_TTL_MS = spec["lease_ttl_ms"]
     with tempfile.TemporaryDirectory(prefix="kvatlas-") as folder:
-        service = Service(Path(folder), spec.get("service", []))
+        service = Service(Path(folder), spec["binary"], spec["service"])
         story = Story(spec, service)
         for step in spec["steps"]:
             arguments = dict(step)
@@ -76,6 +77,7 @@ def main() -> None:
             "left": left,
             "times": story.times,
             "moved": story.moved,
+            "back_s": story.back_s,
             "preemptions": story.preemptions(),
         }
         story.close()
@@ -86,10 +88,10 @@ def main() -> None:
 class Service:
     """`kvatlas serve`, behind a proxy that can make it slow."""
 
-    def __init__(self, folder: Path, arguments: list[str]) -> None:
+    def __init__(self, folder: Path, binary: str, arguments: list[str]) -> None:
         self._socket = folder / "service.sock"
         self.address = f"unix:{folder / 'proxy.sock'}"
-        self._command = [os.environ["KVATLAS_BIN"], "serve", "--listen", f"unix:{self._socket}"]
+        self._command = [binary, "serve", "--listen", f"unix:{self._socket}"]
         self._command += ["--http-listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
         self._command += arguments or ["--mode", "materialize"]
         self.proxy = SlowProxy(folder / "proxy.sock", self._socket)
@@ -126,6 +128,7 @@ class Story:
         self.times: dict[str, dict[str, list[float]]] = {}
         self._chapter_times: dict[str, list[float]] = {}
         self.moved: list[tuple[float, float]] = []
+        self.back_s = 0.0
         self._between: Callable[[], object] = lambda: None
         arguments = dict(spec["llm"])
         if spec["extra"] is not None:
@@ -247,6 +250,7 @@ class Story:
             killed.set()
             time.sleep(1.0)
             self._service.start()
+            self.back_s = time.time()
             back.set()
 
         thread = threading.Thread(target=restart)

@@ -10,6 +10,7 @@ from connector_story import Played, Step, Stories, again, ask, prompts
 from harness import Engine
 
 MISSES = 60
+RESUME_S_MAX = 2.0
 # A look-up that finds nothing costs the scheduler's thread at most so much.
 MISS_US_MAX = 200
 
@@ -49,6 +50,9 @@ def test_nothing_is_left_behind(stories: Stories) -> None:
         "provider_timeout",
         "provider_disabled",
     }
+    resumed_s = _resumed_s(played)
+    print(f"look-ups resume {resumed_s:.2f} s after the service is back")
+    assert resumed_s <= RESUME_S_MAX
     loads = [line["provenance"] for line in played.lines("after restarts", "reuse")]
     assert loads == ["exact_external_hit"] * len(few)
     assert played.left["leases"] == 0
@@ -74,6 +78,15 @@ def test_preemptions_leave_nothing_behind(stories: Stories) -> None:
     print(f"{played.preemptions} preemptions")
     assert played.preemptions > 0
     assert played.left["leases"] == 0
+
+
+def _resumed_s(played: Played) -> float:
+    answered = (
+        line["time"] - played.back_s
+        for line in played.lines("restart", "lookup")
+        if not (line["reason"] or "").startswith("provider_") or line["reason"] == "provider_miss"
+    )
+    return next(after_s for after_s in answered if after_s > 0)
 
 
 def _check_misses(played: Played) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +30,6 @@ from kvatlas.vllm.scheduler import Engine, Parts, SchedulerSide
 from kvatlas.vllm.worker import WorkerSide
 
 MIN_REUSE_TOKENS_DEFAULT = 512
-_WORKER_ID_CHARS_MAX = 100
 
 
 class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: ignore[misc]
@@ -40,17 +39,15 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
     """
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
-        try:
-            super().__init__(vllm_config, role, kv_cache_config)
-        except TypeError:
-            # Versions whose base takes two.
-            super().__init__(vllm_config, role)
+        taken = inspect.signature(base.KVConnectorBase_V1.__init__).parameters
+        described = {"kv_cache_config": kv_cache_config} if "kv_cache_config" in taken else {}
+        super().__init__(vllm_config=vllm_config, role=role, **described)
         transfer = vllm_config.kv_transfer_config
         self._config = vllm_config
         self._groups = kv_cache_config
         self._settings = Settings.load(transfer.kv_connector_extra_config or {})
         engine.check_mode(vllm_config, self._settings.mode)
-        self._worker_id = re.sub(r"[^A-Za-z0-9.-]", "-", transfer.engine_id)[:_WORKER_ID_CHARS_MAX]
+        self._worker_id = engine.worker_id(vllm_config)
         self._facts: WorkerFacts | None = None
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None

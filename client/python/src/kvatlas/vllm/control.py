@@ -99,6 +99,9 @@ class Control:
             pause_s, announced = RETRY_S, False
             if self._announced:
                 _log.warning("the owner could not be announced: %s", error.code)
+        except Exception:
+            _log.exception("the owner could not be announced")
+            pause_s, announced = RENEW_S, False
         self._announced = announced
         self._announce_at = time.monotonic() + pause_s
 

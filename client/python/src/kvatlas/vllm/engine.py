@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from typing import Any
 
 from kvatlas.namespace import Namespace
@@ -12,6 +14,7 @@ from kvatlas.vllm.namespace import engine_namespace
 # Cache groups whose blocks hold every token's KV from the start.
 WHOLE_SPECS = ("FullAttentionSpec", "MLAAttentionSpec")
 
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _log = logging.getLogger("kvatlas.vllm")
 
 
@@ -86,6 +89,14 @@ def attention_backend(vllm_config: Any, kv_caches: dict[str, Any]) -> str:
         backend = str(layer.get_attn_backend().get_name())
         names.add(f"{backend}/{isa}" if isa else backend)
     return names.pop() if len(names) == 1 else ""
+
+
+def worker_id(vllm_config: Any) -> str:
+    """The engine's id, as a name that files can have and that no other engine's begins with."""
+    given = str(vllm_config.kv_transfer_config.engine_id)
+    if _PLAIN_ID.fullmatch(given):
+        return given
+    return f"engine-{hashlib.sha256(given.encode()).hexdigest()[:16]}"
 
 
 def shard_name(vllm_config: Any) -> str:

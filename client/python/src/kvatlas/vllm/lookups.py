@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -66,11 +67,12 @@ class Lookups:
         return True
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Lets the threads end after what is queued."""
+        """Lets the threads end after what is queued, and waits so long for them."""
+        deadline_s = time.monotonic() + timeout_s
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:

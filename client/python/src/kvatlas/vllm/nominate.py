@@ -123,6 +123,13 @@ class Nominator:
         self._record_hit(asked, prepared, found, elapsed_ms)
         return Answer(prepared, self._nomination(prepared, found, holder))
 
+    def prepare(self, asked: Asked, engine: Namespace) -> Answer:
+        """Asks for nothing: for engines whose prompts become donors, and that load nothing."""
+        prepared = _prepared(asked, engine)
+        if isinstance(prepared, Declined):
+            return Answer(None, prepared)
+        return Answer(prepared, Declined("recompute_policy", "the engine's role is to produce"))
+
     def check(self, nomination: Nomination, holder: str) -> Nomination | Declined:
         """The same with its lease validated just now, or why it is none any more."""
         lease_id = nomination.lease.id
@@ -182,7 +189,7 @@ def _prepared(asked: Asked, engine: Namespace) -> Prepared | Declined:
     try:
         tenant = tenant_key(asked.cache_salt)
     except ValueError:
-        return Declined("unsupported_request", "a blank cache salt")
+        return Declined("namespace_mismatch", "a blank cache salt")
     try:
         tokens = _packed(asked.prompt)
     except (OverflowError, TypeError, ValueError):

@@ -81,8 +81,6 @@ class _Tracked:
     # The load that is going on.
     load: Load | None = None
     loaded_tokens: int = 0
-    # Nothing more is asked for this request.
-    settled: bool = False
     # Its KV is not what a full prefill would have given.
     inexact: bool = False
 
@@ -143,7 +141,7 @@ class SchedulerSide:
         that nothing was computed from it.
         """
         tracked = self._tracked.get(request.request_id) or self._begin(request)
-        if not (self._materializes and self._engine.loads):
+        if not self._materializes:
             return 0, False
         if getattr(request, "num_preemptions", 0) > tracked.preemptions:
             self._preempted(tracked, request)
@@ -256,7 +254,7 @@ class SchedulerSide:
         if declined is None:
             self._ask(tracked)
         else:
-            self._settle(tracked, declined)
+            self._record(tracked, declined)
         return tracked
 
     def _not_asked(self, request: Any) -> Declined | None:
@@ -266,7 +264,7 @@ class SchedulerSide:
             return Declined("unsupported_request", self._unsupported)
         tokens = len(request.prompt_token_ids)
         if tokens < self._min_prompt_tokens:
-            return Declined("low_reuse_tokens", f"a prompt of {tokens} tokens")
+            return Declined("unsupported_request", f"a prompt of {tokens} tokens")
         return None
 
     def _ask(self, tracked: _Tracked) -> None:
@@ -274,9 +272,13 @@ class SchedulerSide:
         namespace = self._namespace
         holder = self._donors.holder if self._materializes else ""
         tracked.lookups += 1
-        self._submit(
-            tracked, lambda: self._nominator.look_up(tracked.asked, namespace, holder), holder
-        )
+
+        def ask() -> Answer:
+            if self._engine.loads or not self._materializes:
+                return self._nominator.look_up(tracked.asked, namespace, holder)
+            return self._nominator.prepare(tracked.asked, namespace)
+
+        self._submit(tracked, ask, holder)
 
     def _validate_again(self, tracked: _Tracked, nomination: Nomination, holder: str) -> None:
         prepared, tracked.nomination = tracked.prepared, None
@@ -295,7 +297,7 @@ class SchedulerSide:
                 give_back(self._client, answer, holder)
 
         if not self._lookups.submit(work):
-            self._settle(tracked, Declined("provider_error", "too many look-ups wait already"))
+            self._record(tracked, Declined("provider_error", "too many look-ups wait already"))
             return False
         tracked.ticket = ticket
         # At most two calls: the search, and the validation of its lease.
@@ -308,7 +310,7 @@ class SchedulerSide:
         if tracked.ticket.answer is None and time.monotonic() < tracked.give_up_s:
             return False
         if not self._take_if_there(tracked):
-            self._settle(tracked, Declined("provider_timeout", "the look-up's thread is late"))
+            self._record(tracked, Declined("provider_timeout", "the look-up's thread is late"))
         return True
 
     def _take_if_there(self, tracked: _Tracked) -> bool:
@@ -324,21 +326,19 @@ class SchedulerSide:
             return True
         if answer.result.reason == "donor_stale":
             self._control.announce_soon()
-        self._settle(tracked, answer.result)
+        self._record(tracked, answer.result)
         return True
 
     def _preempted(self, tracked: _Tracked, request: Any) -> None:
         """Its blocks are gone. What was loaded may be loaded again."""
         tracked.preemptions = request.num_preemptions
         if tracked.loaded_tokens and tracked.lookups < LOOKUPS_MAX:
-            tracked.settled = False
             tracked.loaded_tokens = 0
             self._ask(tracked)
 
     # Ways out. Each ends the lease.
 
-    def _settle(self, tracked: _Tracked, declined: Declined) -> None:
-        tracked.settled = True
+    def _record(self, tracked: _Tracked, declined: Declined) -> None:
         self._audit.record(
             "declined",
             request_id=tracked.asked.request_id,
@@ -350,7 +350,7 @@ class SchedulerSide:
         nomination, tracked.nomination, tracked.load = tracked.nomination, None, None
         if nomination is not None:
             self._release(tracked, nomination, declined)
-        self._settle(tracked, declined)
+        self._record(tracked, declined)
 
     def _release(self, tracked: _Tracked, nomination: Nomination, declined: Declined) -> None:
         local = declined.reason == "exact_prefix_sufficient"
@@ -362,7 +362,6 @@ class SchedulerSide:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
             self._decline(tracked, Declined("", "the engine is reset or ends"))
-        tracked.settled = True
 
     def _loaded(self, request_id: str, result: LoadResult) -> None:
         """Every worker has ended its part of a load."""
@@ -372,8 +371,9 @@ class SchedulerSide:
             return
         nomination, load = tracked.nomination, tracked.load
         tracked.nomination, tracked.load = None, None
-        tracked.settled = True
         if result.reason:
+            if result.reason == "donor_stale":
+                self._control.announce_soon()
             if result.donor_lost:
                 self._donors.remove(nomination.found.donor_id, nomination.found.namespace_id)
             blocks = len(load.block_ids)
