@@ -225,7 +225,7 @@ pub(crate) fn priors() -> Vec<Case> {
             ["prefix_hash_begins", "512"],
         ),
     ];
-    let calls: [fn(Option<v1::PriorKey>) -> Call; 3] = [
+    let calls: [Keyed; 3] = [
         |key| Call::Get(v1::GetPriorRequest { key }),
         |key| Call::Read(v1::ReadPriorRequest { key }),
         |key| Call::Delete(v1::DeletePriorRequest { key }),
@@ -234,8 +234,11 @@ pub(crate) fn priors() -> Vec<Case> {
     cases
 }
 
-/// What can be wrong with a call that names one prior.
-fn of_a_key(call: fn(Option<v1::PriorKey>) -> Call) -> Vec<Case> {
+/// A call that names one prior.
+type Keyed = fn(Option<v1::PriorKey>) -> Call;
+
+/// What can be wrong with its key.
+fn of_a_key(call: Keyed) -> Vec<Case> {
     let sound = || v1::PriorKey {
         prefix_hash: secret(40),
         query_hash: secret(51),
