@@ -197,7 +197,7 @@ async fn digests_stay_the_same_over_a_restart_and_say_nothing_to_another_server(
     };
     let first = digests("data", "first").await;
     let again = digests("data", "again").await;
-    let other = digests("other", "other").await;
+    let other = digests("elsewhere", "other").await;
     assert_eq!(first, again);
     assert!(first.0 != other.0 && first.1 != other.1 && first.2 != other.2);
 }
@@ -239,7 +239,7 @@ async fn a_manifest_is_a_line_whatever_came_of_it_and_over_a_stream_too() {
         .unwrap_err();
     let message = v1::GetManifestsRequest {
         correlation_id: 7,
-        request: Some(asked("p", 4, "per-head")),
+        request: Some(asked("p", 4, "recency")),
     };
     let stream = routing.get_manifests(tokio_stream::iter([message]));
     let mut answers = within(stream).await.unwrap().into_inner();
@@ -267,7 +267,7 @@ async fn a_manifest_is_a_line_whatever_came_of_it_and_over_a_stream_too() {
     assert_eq!(refused.outcome, ManifestOutcome::Refused);
     assert_eq!(refused.reason, Some(ManifestReason::InvalidArgument));
     assert_eq!((refused.prefix, streamed.prefix), (ok.prefix, ok.prefix));
-    assert_eq!(streamed.policy, Some(Policy::PerHead));
+    assert_eq!(streamed.policy, Some(Policy::Recency));
 }
 
 #[tokio::test]

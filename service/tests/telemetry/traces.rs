@@ -96,7 +96,8 @@ async fn a_sampled_call_is_one_span_with_its_stages_in_the_callers_trace() {
     }
 }
 
-#[tokio::test]
+// The collector answers while the server is stopped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn without_a_caller_who_decides_the_ratio_does_for_calls_and_for_messages_of_streams() {
     let (collector, url) = Collector::start();
     let server = start(&url, 1.0);

@@ -52,7 +52,7 @@ impl EncodeMetric for Latency {
             count += within;
             let bound = Duration::from_nanos(FIRST_BOUND_NS << place.min(BOUNDS));
             let bound = if place == BOUNDS {
-                f64::MAX
+                f64::INFINITY
             } else {
                 bound.as_secs_f64()
             };
