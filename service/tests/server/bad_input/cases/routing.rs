@@ -208,15 +208,6 @@ pub(crate) fn list(change: impl FnOnce(&mut v1::ListPriorsRequest)) -> Call {
 }
 
 pub(crate) fn priors() -> Vec<Case> {
-    let key = |change: fn(&mut v1::PriorKey)| {
-        let mut sound = v1::PriorKey {
-            prefix_hash: secret(40),
-            query_hash: secret(51),
-            algorithm: secret(60),
-        };
-        change(&mut sound);
-        Some(sound)
-    };
     let mut cases = vec![
         case(
             "page size",
@@ -233,22 +224,26 @@ pub(crate) fn priors() -> Vec<Case> {
             list(|it| it.prefix_hash_begins = secret(513)),
             ["prefix_hash_begins", "512"],
         ),
-        case(
-            "no key",
-            Call::Get(v1::GetPriorRequest { key: None }),
-            ["key"],
-        ),
-        case(
-            "no key",
-            Call::Read(v1::ReadPriorRequest { key: None }),
-            ["key"],
-        ),
-        case(
-            "no key",
-            Call::Delete(v1::DeletePriorRequest { key: None }),
-            ["key"],
-        ),
     ];
+    let calls: [Keyed; 3] = [
+        |key| Call::Get(v1::GetPriorRequest { key }),
+        |key| Call::Read(v1::ReadPriorRequest { key }),
+        |key| Call::Delete(v1::DeletePriorRequest { key }),
+    ];
+    cases.extend(calls.into_iter().flat_map(of_a_key));
+    cases
+}
+
+/// A call that names one prior.
+type Keyed = fn(Option<v1::PriorKey>) -> Call;
+
+/// What can be wrong with its key.
+fn of_a_key(call: Keyed) -> Vec<Case> {
+    let sound = || v1::PriorKey {
+        prefix_hash: secret(40),
+        query_hash: secret(51),
+        algorithm: secret(60),
+    };
     type Change = fn(&mut v1::PriorKey);
     let wrong: [(&str, Change, &str); 4] = [
         ("no prefix", |it| it.prefix_hash.clear(), "prefix_hash"),
@@ -256,35 +251,14 @@ pub(crate) fn priors() -> Vec<Case> {
         ("query", |it| it.query_hash = secret(513), "512"),
         ("algorithm", |it| it.algorithm = secret(129), "128"),
     ];
+    let mut cases = vec![case("no key", call(None), ["key"])];
     for (name, change, word) in wrong {
-        let get = v1::GetPriorRequest { key: key(change) };
-        cases.push(case(name, Call::Get(get), ["key.", word]));
-        let read = v1::ReadPriorRequest { key: key(change) };
-        cases.push(case(name, Call::Read(read), ["key.", word]));
-        let delete = v1::DeletePriorRequest { key: key(change) };
-        cases.push(case(name, Call::Delete(delete), ["key.", word]));
+        let mut key = sound();
+        change(&mut key);
+        cases.push(case(name, call(Some(key)), ["key.", word]));
     }
-    let get = v1::GetPriorRequest { key: key(|_| {}) };
-    cases.push(coded(
-        Code::NotFound,
-        "unknown",
-        Call::Get(get),
-        ["no prior"],
-    ));
-    let read = v1::ReadPriorRequest { key: key(|_| {}) };
-    cases.push(coded(
-        Code::NotFound,
-        "unknown",
-        Call::Read(read),
-        ["no prior"],
-    ));
-    let delete = v1::DeletePriorRequest { key: key(|_| {}) };
-    cases.push(coded(
-        Code::NotFound,
-        "unknown",
-        Call::Delete(delete),
-        ["no prior"],
-    ));
+    let unknown = call(Some(sound()));
+    cases.push(coded(Code::NotFound, "unknown", unknown, ["no prior"]));
     cases
 }
 
