@@ -139,7 +139,6 @@ fn prior(prior: &Prior) -> state::Prior {
         prefix_hash: prior.key.prefix_hash.to_string(),
         query_hash: prior.key.query_hash.to_string(),
         algorithm: prior.key.algorithm.to_string(),
-        generation: prior.generation,
         blocks: prior.blocks.total_blocks.unwrap_or(0).into(),
         heads: (prior.layers, prior.kv_heads),
     }

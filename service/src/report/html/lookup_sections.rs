@@ -314,7 +314,7 @@ fn relaxed(summary: &Summary) -> String {
             continue;
         }
         text += &format!("<p class=\"gate\">{}</p>", escape(gate.gate));
-        for step in &gate.steps {
+        for step in gate.telling() {
             let at = match gate.gate {
                 "min_reuse_tokens" => format!("at {}", step.at),
                 _ => format!("at {:.2}", step.at),
