@@ -27,6 +27,8 @@ pub enum Command {
     Donors(DonorsArgs),
     /// FindDonor on every class of target, each answer judged.
     Quality(QualityArgs),
+    /// What counting, recording and tracing calls costs.
+    Telemetry(TelemetryArgs),
     /// Import of priors, and the start of a server that has many.
     Priors(PriorsArgs),
     /// Online scoring: products and screen against a plain read, numpy, torch, and over gRPC.
@@ -45,6 +47,9 @@ pub enum Command {
     /// Publishers of events.
     #[command(hide = true)]
     EngineChild(EngineChildArgs),
+    /// The collector of spans.
+    #[command(hide = true)]
+    CollectorChild,
     /// The empty call's server.
     #[command(hide = true)]
     EchoChild,
@@ -131,6 +136,36 @@ pub struct ManifestArgs {
     pub rate: Option<f64>,
 
     /// Rounds; in each of them the empty call, the unary call and the stream take turns.
+    #[arg(long, default_value_t = 15, value_parser = bounded(1, 1000), value_name = "N")]
+    pub rounds: usize,
+
+    /// Length of a turn.
+    #[arg(long, default_value_t = 800, value_parser = bounded(10, 600_000), value_name = "MS")]
+    pub turn_ms: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct TelemetryArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
+
+    /// Manifests in flight.
+    #[arg(long, default_value_t = 64, value_parser = bounded(1, 4096), value_name = "N")]
+    pub concurrency: usize,
+
+    /// Look-ups in flight, where it is not one.
+    #[arg(long, default_value_t = 8, value_parser = bounded(1, 4096), value_name = "N")]
+    pub finds_in_flight: usize,
+
+    /// Donors registered, of 2,048 tokens each.
+    #[arg(long, default_value_t = 2000, value_parser = bounded(40, 100_000), value_name = "N")]
+    pub donors: usize,
+
+    /// Share of calls that are traced.
+    #[arg(long, default_value_t = 0.01, value_name = "SHARE")]
+    pub trace_ratio: f64,
+
+    /// Rounds; in each of them the three servers take turns.
     #[arg(long, default_value_t = 15, value_parser = bounded(1, 1000), value_name = "N")]
     pub rounds: usize,
 

@@ -21,6 +21,7 @@ pub mod run;
 pub mod score;
 pub mod server;
 pub mod table;
+pub mod telemetry;
 pub mod wire;
 
 pub use error::LoadtestError;

@@ -10,7 +10,7 @@ use crate::{
     donors::{self, tables::tables},
     echo,
     error::LoadtestError,
-    events, kill_test, manifest, priors, quality, report, score,
+    events, kill_test, manifest, priors, quality, report, score, telemetry,
 };
 
 /// Runs the command; its result goes to standard output.
@@ -27,6 +27,11 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
         Command::Donors(args) => {
             let report = on_runtime(args.common.client_workers, donors::measure(&args))?;
             tell(args.common.json, &report, tables(&report))?;
+            report.verdict()
+        }
+        Command::Telemetry(args) => {
+            let report = on_runtime(args.common.client_workers, telemetry::measure(&args))?;
+            tell(args.common.json, &report, report.table())?;
             report.verdict()
         }
         Command::Quality(args) => {
@@ -67,6 +72,10 @@ pub fn run(cli: Cli) -> Result<(), LoadtestError> {
         }
         Command::EventsChild(args) => tell(true, &events::ours::measure(&args)?, String::new()),
         Command::EngineChild(args) => events::engine::serve(&args),
+        Command::CollectorChild => {
+            end_with_parent()?;
+            telemetry::collector::serve()
+        }
         Command::EchoChild => {
             end_with_parent()?;
             echo::serve()

@@ -78,6 +78,20 @@ impl Server {
         Ok((server, took))
     }
 
+    /// The value of a metric without labels.
+    ///
+    /// # Errors
+    /// When the server does not answer, or has no such metric.
+    pub async fn metric(&self, name: &'static str) -> Result<u64, LoadtestError> {
+        let started = self.started.as_ref();
+        let address = started.and_then(|started| started.process.http_address.as_deref());
+        let page = metrics_of(address).await?;
+        metric_of(&page, name).ok_or_else(|| LoadtestError::WrongAnswer {
+            call: "/metrics",
+            reason: format!("no {name}"),
+        })
+    }
+
     /// What it uses of memory; absent for a server that runs elsewhere.
     ///
     /// # Errors

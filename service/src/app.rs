@@ -251,9 +251,8 @@ async fn live(
     let Parts {
         core,
         threads,
-        spans,
+        exporting,
     } = open_aside(args, &supervisor, &stage_seen).await?;
-    let exporting = telemetry::export(&args.telemetry, &supervisor, &core.metrics, spans)?;
     *core_seen.lock() = Some(Arc::clone(&core));
 
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -280,14 +279,8 @@ async fn live(
     for service in HEALTH_NAMES {
         reporter.clone().clear_service_status(service).await;
     }
-    let drained = tokio::time::timeout(Duration::from_millis(args.drain_ms), async {
-        while servers.join_next().await.is_some() {}
-    });
-    if drained.await.is_err() {
-        tracing::warn!(drain_ms = args.drain_ms, "calls were cut off");
-    }
-    servers.shutdown().await;
-    watching.end();
+    drain(servers, args.drain_ms).await;
+    drop(watching);
     *core_seen.lock() = None;
     end(core, threads);
     telemetry::finish(exporting).await;
@@ -296,6 +289,17 @@ async fn live(
         None => Ok(()),
         Some(name) => Err(AppError::WorkerDied(name)),
     }
+}
+
+// Waits for the last calls, so long.
+async fn drain<T: 'static>(mut servers: tokio::task::JoinSet<T>, drain_ms: u64) {
+    let drained = tokio::time::timeout(Duration::from_millis(drain_ms), async {
+        while servers.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
+        tracing::warn!(drain_ms, "calls were cut off");
+    }
+    servers.shutdown().await;
 }
 
 // What is done beside the calls, until the drain.

@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     AppError, donor_events, events, near,
-    telemetry::{self, Around, Spans},
+    telemetry::{self, Spans},
 };
 use crate::{
     config::{ScoreArgs, ServeArgs, ServeMode},
@@ -46,8 +46,8 @@ pub(super) struct Parts {
     pub(super) core: Arc<Core>,
     /// Each ends when the last way to it is gone; those that make vectors when they are told.
     pub(super) threads: Vec<JoinHandle<()>>,
-    /// Spans to be sent, where calls are traced.
-    pub(super) spans: Option<Spans>,
+    /// Sends spans, where calls are traced.
+    pub(super) exporting: Option<tokio::task::JoinHandle<()>>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -57,25 +57,26 @@ pub(super) async fn open_aside(
     stage: &watch::Receiver<Stage>,
 ) -> Result<Parts, AppError> {
     let (reply, opened) = tokio::sync::oneshot::channel();
-    let (args, stage, supervisor_there) = (args.clone(), stage.clone(), supervisor.clone());
+    let (args_there, stage, supervisor_there) = (args.clone(), stage.clone(), supervisor.clone());
     let open = move || {
         // The server that asked may be stopping already.
-        let _gone = reply.send(open(&args, &supervisor_there, &stage));
+        let _gone = reply.send(open(&args_there, &supervisor_there, &stage));
     };
     supervisor.thread("open", open).map_err(AppError::Thread)?;
-    opened.await.map_err(|_| AppError::WorkerDied("open"))?
+    let opened = opened.await.map_err(|_| AppError::WorkerDied("open"))?;
+    let (mut parts, spans) = opened?;
+    let metrics = &parts.core.metrics;
+    parts.exporting = telemetry::export(&args.telemetry, supervisor, metrics, spans)?;
+    Ok(parts)
 }
 
 fn open(
     args: &ServeArgs,
     supervisor: &Supervisor,
     stage: &watch::Receiver<Stage>,
-) -> Result<Parts, AppError> {
+) -> Result<(Parts, Option<Spans>), AppError> {
     let clock = Clock::start();
-    let capacity = Capacity {
-        donors_max: args.donors_max,
-        tokens_max: args.donor_tokens_max,
-    };
+    let capacity = capacity(args);
     let Data {
         store,
         priors,
@@ -95,14 +96,8 @@ fn open(
     let writer = supervisor.thread("donor-writer", move || writer.run());
     threads.push(writer.map_err(AppError::Thread)?);
     let metrics = Metrics::new(store.epoch());
-    let around = Around {
-        supervisor,
-        store: &store,
-        clock,
-        metrics: &metrics,
-        mode: catalog.rules(None).0,
-    };
-    let telemetry = telemetry::start(&args.telemetry, around)?;
+    let (mode, _) = catalog.rules(None);
+    let telemetry = telemetry::start(&args.telemetry, supervisor, (&store, clock), &metrics, mode)?;
     threads.extend(telemetry.thread);
     let donor_events = donor_events::intake(supervisor, &near, &metrics)?;
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
@@ -143,17 +138,25 @@ fn open(
         limits: limits(args, capacity),
         damaged_records,
     };
-    Ok(Parts {
+    let parts = Parts {
         core: Arc::new(core),
         threads,
-        spans: telemetry.spans,
-    })
+        exporting: None,
+    };
+    Ok((parts, telemetry.spans))
 }
 
 fn manifest_leases(store: &Store) -> Result<ManifestLeases, AppError> {
     let mut key = [0_u8; 16];
     getrandom::fill(&mut key).map_err(|_| AppError::NoRandomness)?;
     Ok(ManifestLeases::new(store.epoch(), key))
+}
+
+fn capacity(args: &ServeArgs) -> Capacity {
+    Capacity {
+        donors_max: args.donors_max,
+        tokens_max: args.donor_tokens_max,
+    }
 }
 
 fn limits(args: &ServeArgs, capacity: Capacity) -> Limits {

@@ -47,23 +47,13 @@ pub(super) struct Telemetry {
     pub(super) spans: Option<Spans>,
 }
 
-/// What it is started with.
-pub(super) struct Around<'a> {
-    pub(super) supervisor: &'a Supervisor,
-    pub(super) store: &'a Store,
-    pub(super) clock: Clock,
-    pub(super) metrics: &'a Metrics,
-    pub(super) mode: Mode,
-}
-
-pub(super) fn start(args: &TelemetryArgs, around: Around<'_>) -> Result<Telemetry, AppError> {
-    let Around {
-        supervisor,
-        store,
-        clock,
-        metrics,
-        mode,
-    } = around;
+pub(super) fn start(
+    args: &TelemetryArgs,
+    supervisor: &Supervisor,
+    (store, clock): (&Store, Clock),
+    metrics: &Metrics,
+    mode: Mode,
+) -> Result<Telemetry, AppError> {
     if !args.telemetry {
         return Ok(Telemetry {
             recorder: None,

@@ -1,5 +1,7 @@
 //! Verdicts on evidence made by hand.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn terms(prompt_tokens: u32, exact_prefix_tokens: u32) -> Terms {
@@ -248,4 +250,55 @@ fn a_look_up_can_be_refused_before_the_search() {
         Err(FallbackReason::ExactPrefixSufficient)
     );
     assert_eq!(reason(1024, 511), Ok(()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A gate that is set to what the refusal measured lets the candidate through, or to the next.
+    #[test]
+    fn a_refusal_names_the_gate_and_what_would_pass_it(
+        lengths in prop::collection::vec((1..400_u32, 0..40_u32), 0..4),
+        exact_prefix in 0..8_u32,
+        extra in 1..400_u32,
+        is_exact_only in any::<bool>(),
+    ) {
+        let start = exact_prefix * 16;
+        let mut spans = Vec::new();
+        let mut at = start;
+        for (length, gap) in lengths {
+            spans.push(run(at, at, length));
+            at += length + gap;
+        }
+        let mut terms = terms(at + extra, start);
+        terms.gates = Gates { min_prompt_tokens: 1, ..Gates::default() };
+        terms.minimum_tier = if is_exact_only { Tier::Exact } else { Tier::Verified };
+        let end = spans.first().map_or(start, Span::target_end);
+        let evidence = Evidence {
+            spans: &spans,
+            anchored: spans.first().copied(),
+            identical_from_start: end,
+            exact_tokens: end,
+        };
+        let mut closed = Vec::new();
+        while let (Verdict::Rejected(..), _) = judge(&terms, &evidence) {
+            let refusal = refusal(&terms, &evidence);
+            prop_assert!(!closed.contains(&refusal.gate), "{refusal:?} after {closed:?}");
+            closed.push(refusal.gate);
+            let gates = &mut terms.gates;
+            match refusal.gate {
+                Gate::MinReuseTokens if refusal.reusable_tokens == 0 => break,
+                Gate::MinReuseTokens => gates.min_reuse_tokens = refusal.reusable_tokens,
+                Gate::MinSimilarity => gates.min_similarity = refusal.similarity,
+                Gate::MinReuseRatio => gates.min_reuse_ratio = refusal.reuse_ratio,
+                Gate::MinimumTier => {
+                    prop_assert!(is_exact_only);
+                    break;
+                }
+                Gate::MinPromptTokens | Gate::ExactPrefixSkipRatio => {
+                    prop_assert!(false, "no candidate is judged by {:?}", refusal.gate);
+                }
+            }
+        }
+    }
 }
