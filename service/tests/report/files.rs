@@ -22,7 +22,7 @@ fn summary(picture: &Picture) -> Summary {
 }
 
 // The slow twin: one line after the other.
-fn one_by_one<'a>(lines: impl IntoIterator<Item = &'a str>) -> Picture {
+fn one_by_one(lines: impl IntoIterator<Item = &str>) -> Picture {
     let mut picture = Picture::default();
     for line in lines {
         picture.add(line);
@@ -137,9 +137,12 @@ fn a_zipped_file_is_read_and_one_that_is_cut_off_as_far_as_it_goes() {
     zip.write_all(example.as_bytes()).unwrap();
     let zipped = zip.finish().unwrap();
     write(&path, &zipped);
-    assert_eq!(summary(&read(&[path.clone()]).unwrap()), expected);
+    assert_eq!(
+        summary(&read(std::slice::from_ref(&path)).unwrap()),
+        expected
+    );
     write(&path, &zipped[..zipped.len() / 2]);
-    let cut = read(&[path.clone()]).unwrap();
+    let cut = read(std::slice::from_ref(&path)).unwrap();
     assert!(cut.lines.read > 100 && cut.lines.read < expected.lines);
     assert!(
         (1..=2).contains(&cut.lines.damaged),
