@@ -291,7 +291,7 @@ async fn live(
         name = supervisor.died() => Some(name),
     };
     drain(&mut servers, &reporter, &stage, args.drain_ms).await;
-    watching.end();
+    drop(watching);
     *core_seen.lock() = None;
     end(core, threads);
     telemetry::finish(exporting).await;

@@ -32,10 +32,10 @@ const LOAD_MAX: Duration = Duration::from_secs(5);
 /// Empty while the server starts and when it ends.
 pub(super) type CoreSeen = Arc<Mutex<Option<Arc<Core>>>>;
 
-/// The thread that makes the console's events.
+/// The thread that makes the console's events. Dropped, it ends, and every console's stream.
 pub(super) struct Running {
     hub: Arc<Hub>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 pub(super) fn start(
@@ -53,15 +53,15 @@ pub(super) fn start(
         hub: Arc::clone(&hub),
         blocks: Arc::new(move |query| blocks(Arc::clone(&seen), query)),
     };
+    let thread = Some(thread);
     Ok((console, Running { hub, thread }))
 }
 
-impl Running {
-    /// Ends the consoles' streams, and the thread.
-    pub(super) fn end(self) {
+impl Drop for Running {
+    fn drop(&mut self) {
         self.hub.stop();
         // The supervisor has told of a panic already.
-        let _ended = self.thread.join();
+        let _ended = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -139,7 +139,6 @@ fn prior(prior: &Prior) -> state::Prior {
         prefix_hash: prior.key.prefix_hash.to_string(),
         query_hash: prior.key.query_hash.to_string(),
         algorithm: prior.key.algorithm.to_string(),
-        generation: prior.generation,
         blocks: prior.blocks.total_blocks.unwrap_or(0).into(),
         heads: (prior.layers, prior.kv_heads),
     }

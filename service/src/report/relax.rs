@@ -167,3 +167,89 @@ impl Merge for Relaxing {
         self.reuse_ratio.merge(&other.reuse_ratio);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::record::{Line, Record};
+
+    // A look-up of 2,000 tokens that a gate refused: gate, reusable tokens, similarity, ratio.
+    fn refused(gate: &str, tokens: u32, similarity: f64, ratio: f64) -> Lookup {
+        let reason = match gate {
+            "min_similarity" => "low_similarity",
+            _ => "low_reuse_tokens",
+        };
+        let line = format!(
+            r#"{{"v":1,"at_ms":1,"kind":"lookup","took_us":9,"outcome":"miss","reason":"{reason}",
+            "gate":"{gate}","mode":"discovery_only","prompt_tokens":2000,"exact_prefix_tokens":0,
+            "verified_tokens":{tokens},"reusable_tokens":{tokens},"similarity":{similarity},
+            "reuse_ratio":{ratio},"gates":{{"min_prompt_tokens":512,"min_reuse_tokens":512,
+            "min_similarity":0.6,"min_reuse_ratio":0.5,"exact_prefix_skip_ratio":0.5}},
+            "leased":false,"stages_us":{{"seeds":1,"align":1,"gate":1,"neighbours":0,"facts":0}}}}"#
+        );
+        let Record::Lookup(lookup) = Line::parse(&line).unwrap().record else {
+            panic!("{line}");
+        };
+        lookup
+    }
+
+    fn relaxing(lookups: &[Lookup]) -> Relaxing {
+        let mut relaxing = Relaxing::default();
+        for lookup in lookups {
+            relaxing.add(lookup, Class::of(lookup));
+        }
+        relaxing
+    }
+
+    fn passing(gains: &Gains) -> [u64; STEPS] {
+        gains.0.map(|gain| gain.lookups)
+    }
+
+    #[test]
+    fn a_candidate_passes_from_its_own_measure_down() {
+        let it = relaxing(&[refused("min_similarity", 1_000, 0.5, 0.5)]);
+        // 0.7, 0.6 | 0.5, 0.4, 0.3, 0.2, 0.1
+        assert_eq!(passing(&it.similarity), [0, 0, 1, 1, 1, 1, 1]);
+        assert_eq!(it.similarity.0[2].tokens, 1_000);
+        let it = relaxing(&[refused("min_similarity", 1_000, 0.4999, 0.5)]);
+        assert_eq!(passing(&it.similarity), [0, 0, 0, 1, 1, 1, 1]);
+        let it = relaxing(&[refused("min_reuse_tokens", 256, 0.7, 0.5)]);
+        // 1024, 512, 384 | 256, 128, 64, 32
+        assert_eq!(passing(&it.reuse_tokens), [0, 0, 0, 1, 1, 1, 1]);
+        let it = relaxing(&[refused("min_reuse_ratio", 800, 0.7, 0.4)]);
+        // 0.6, 0.5 | 0.4, 0.3, 0.2, 0.1, 0.05
+        assert_eq!(passing(&it.reuse_ratio), [0, 0, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_more_than_one_gate_refuses_no_gate_alone_lets_pass() {
+        let it = relaxing(&[
+            refused("min_similarity", 900, 0.5, 0.45),
+            refused("min_reuse_tokens", 100, 0.9, 0.05),
+        ]);
+        assert_eq!((it.refused, it.by_several), (2, 2));
+        for gains in [&it.reuse_tokens, &it.similarity, &it.reuse_ratio] {
+            assert_eq!(passing(gains), [0; STEPS]);
+        }
+    }
+
+    #[test]
+    fn a_rounded_share_still_fails_the_gate_that_refused_it() {
+        let it = relaxing(&[refused("min_similarity", 1_200, 0.6, 0.6)]);
+        assert_eq!(passing(&it.similarity), [0, 1, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_counted_apart() {
+        let mut lookup = refused("min_similarity", 1_200, 0.5, 0.6);
+        lookup.similarity = None;
+        let it = relaxing(&[lookup]);
+        assert_eq!((it.refused, it.unmeasured, it.by_several), (1, 1, 0));
+    }
+
+    #[test]
+    fn nothing_at_all_passes_no_gate() {
+        let it = relaxing(&[refused("min_reuse_tokens", 0, 0.9, 0.9)]);
+        assert_eq!(passing(&it.reuse_tokens), [0; STEPS]);
+    }
+}

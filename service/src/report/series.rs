@@ -133,3 +133,56 @@ impl Merge for Series {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(times_ms: &[u64]) -> Series {
+        let mut series = Series::default();
+        for at_ms in times_ms {
+            series.at(*at_ms).miss += 1;
+        }
+        series
+    }
+
+    // When the first slot begins, how wide each is, and the counts.
+    fn check(times_ms: &[u64], most: u64, expected: (u64, u64, &[u64])) {
+        let (from_ms, width_ms, slots) = of(times_ms).spread(most);
+        let counts: Vec<u64> = slots.iter().map(Slot::total).collect();
+        assert_eq!((from_ms, width_ms, counts.as_slice()), expected);
+    }
+
+    #[test]
+    fn slots_are_as_narrow_as_fit() {
+        check(&[], 10, (0, 1_000, &[]));
+        check(&[1_500, 1_900, 3_000], 10, (1_000, 1_000, &[2, 0, 1]));
+        check(&[1_500, 1_900, 3_000], 3, (1_000, 1_000, &[2, 0, 1]));
+        check(&[1_500, 1_900, 3_000], 2, (0, 5_000, &[3]));
+        check(&[4_999, 5_000], 1, (0, 15_000, &[2]));
+    }
+
+    #[test]
+    fn whatever_the_time_covered_memory_is_bounded_and_nothing_is_lost() {
+        let times: Vec<u64> = (0..10_000).map(|at| at * at * 7_919).collect();
+        let series = of(&times);
+        assert!(series.slots.len() <= SLOTS_MAX);
+        let (_, _, slots) = series.spread(60);
+        assert!(slots.len() <= 60);
+        assert_eq!(slots.iter().map(Slot::total).sum::<u64>(), 10_000);
+        // Clocks that are wrong by any number of years.
+        let (_, _, slots) = of(&[0, u64::MAX]).spread(60);
+        assert_eq!(slots.iter().map(Slot::total).sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn halves_merge_to_the_whole() {
+        let times: Vec<u64> = (0..5_000).map(|at| at * 991).collect();
+        let (early, late) = times.split_at(100);
+        for (one, other) in [(early, late), (late, early)] {
+            let mut merged = of(one);
+            merged.merge(&of(other));
+            assert_eq!(merged.spread(60), of(&times).spread(60));
+        }
+    }
+}

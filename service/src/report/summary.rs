@@ -220,6 +220,16 @@ pub struct LatencyRow {
     pub us: Quantiles,
 }
 
+impl Relaxed {
+    /// The steps that bring more than the one before.
+    pub fn telling(&self) -> impl Iterator<Item = &RelaxedStep> {
+        let before = std::iter::once(0).chain(self.steps.iter().map(|step| step.lookups));
+        let both = self.steps.iter().zip(before);
+        both.filter(|(step, before)| step.lookups > *before)
+            .map(|(step, _)| step)
+    }
+}
+
 /// Says what the picture shows.
 #[must_use]
 pub fn summarize(picture: &Picture, source: String, assumptions: Assumptions) -> Summary {

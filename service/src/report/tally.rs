@@ -71,10 +71,10 @@ impl<T: Default + Merge> ByDigest<T> {
     pub fn top(&self, most: usize, weight: impl Fn(&T) -> u64) -> Vec<(u64, &T)> {
         let mut rows: Vec<_> = self.rows.iter().map(|(key, row)| (*key, row)).collect();
         let order = |(key, row): &(u64, &T)| (std::cmp::Reverse(weight(row)), *key);
-        if rows.len() > most && most > 0 {
+        if (1..rows.len()).contains(&most) {
             rows.select_nth_unstable_by_key(most - 1, order);
-            rows.truncate(most);
         }
+        rows.truncate(most);
         rows.sort_unstable_by_key(order);
         rows
     }
@@ -131,5 +131,63 @@ impl<T: Copy + PartialEq> Merge for Counts<T> {
         for (value, count) in &other.0 {
             self.add(*value, *count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_hold_their_lower_end_and_the_last_its_upper_one_too() {
+        for (share, place) in [
+            (0.0, 0),
+            (0.0499, 0),
+            (0.05, 1),
+            (0.6, 12),
+            (0.95, 19),
+            (1.0, 19),
+        ] {
+            let mut shares = Shares::default();
+            shares.add(Share::of(share));
+            assert_eq!(
+                shares.0.iter().position(|count| *count == 1),
+                Some(place),
+                "{share}"
+            );
+        }
+    }
+
+    #[derive(Default, PartialEq, Debug)]
+    struct Count(u64);
+
+    impl Merge for Count {
+        fn merge(&mut self, other: &Self) {
+            self.0 += other.0;
+        }
+    }
+
+    #[test]
+    fn the_heaviest_come_first_and_equal_ones_by_digest() {
+        let mut rows = ByDigest::<Count>::default();
+        for digest in [7, 3, 9, 3, 5, 5] {
+            rows.row(digest).0 += 1;
+        }
+        let top =
+            |most| -> Vec<u64> { rows.top(most, |row| row.0).iter().map(|it| it.0).collect() };
+        assert_eq!(top(3), [3, 5, 7]);
+        assert_eq!(top(99), [3, 5, 7, 9]);
+        assert_eq!(top(0), [0_u64; 0]);
+    }
+
+    #[test]
+    fn digests_beyond_the_bound_share_a_row() {
+        let mut rows = ByDigest::<Count>::default();
+        for digest in 0..ROWS_MAX as u64 + 10 {
+            rows.row(digest).0 += 1;
+        }
+        rows.row(0).0 += 1;
+        assert_eq!((rows.len(), rows.beyond.0), (ROWS_MAX, 10));
+        assert_eq!(rows.row(0).0, 2);
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     html::{period, verdict_value},
     show,
-    summary::{Count, Summary, YieldRow},
-    verdict::{Check, Step},
+    summary::{Count, Relaxed, Summary, YieldRow},
+    verdict::{Check, Step, Value},
 };
 
 /// Narrower terminals get lines that wrap.
@@ -121,7 +121,8 @@ impl Page {
     fn check(&mut self, part: &str, check: &Check) {
         let mark = if check.passes { "ok  " } else { "no  " };
         let limit = if check.is_minimum { ">=" } else { "<=" };
-        let judged = check.judged.map_or_else(String::new, |judged| {
+        let judged = check.judged.filter(|judged| *judged != Value::Unknown);
+        let judged = judged.map_or_else(String::new, |judged| {
             let end = if check.is_minimum {
                 "at least"
             } else {
@@ -218,10 +219,8 @@ impl Page {
             let number = format!("{} {share:>8}", show::short(gate.count));
             self.row(gate.name, (gate.count, most), &number);
         }
-        let gains = gates.relaxed.iter().flat_map(|gate| {
-            let some = gate.steps.iter().filter(|step| step.lookups > 0);
-            some.map(move |step| (gate.gate, step))
-        });
+        let telling = |gate| Relaxed::telling(gate).map(|step| (gate.gate, step));
+        let gains = gates.relaxed.iter().flat_map(telling);
         let gains: Vec<_> = gains.collect();
         if gains.is_empty() {
             return;

@@ -6,6 +6,9 @@ mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(test)]
+#[path = "../console/mod.rs"]
+mod console;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod donor_events;
@@ -33,6 +36,9 @@ mod online;
 mod payloads;
 #[cfg(test)]
 mod queries;
+#[cfg(test)]
+#[path = "../report/live.rs"]
+mod report;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]

@@ -101,13 +101,13 @@ pub(super) fn time(summary: &Summary) -> String {
     if bars.is_empty() {
         return text + "<p class=\"none\">No look-up was recorded.</p>\n";
     }
-    let to_ms = from_ms + width_ms * bars.len() as u64;
+    let to_ms = from_ms.saturating_add(width_ms.saturating_mul(bars.len() as u64));
     let on_one_day = from_ms / 86_400_000 == to_ms / 86_400_000;
     let titles: Vec<String> = bars
         .iter()
         .zip(0_u64..)
         .map(|([prefix, spans, miss], at)| {
-            let when = show::tick(from_ms + at * width_ms, on_one_day);
+            let when = show::tick(from_ms.saturating_add(at * width_ms), on_one_day);
             format!("{when}: {prefix} prefix, {spans} spans, {miss} miss")
         })
         .collect();
@@ -314,7 +314,7 @@ fn relaxed(summary: &Summary) -> String {
             continue;
         }
         text += &format!("<p class=\"gate\">{}</p>", escape(gate.gate));
-        for step in &gate.steps {
+        for step in gate.telling() {
             let at = match gate.gate {
                 "min_reuse_tokens" => format!("at {}", step.at),
                 _ => format!("at {:.2}", step.at),
@@ -332,7 +332,7 @@ fn relaxed(summary: &Summary) -> String {
 }
 
 pub(super) fn donors(summary: &Summary) -> String {
-    let mut text = String::from("<h2>What is reused most</h2><div class=\"pair\">");
+    let mut text = String::from("<h2>What gives most tokens</h2><div class=\"pair\">");
     text += &most_reused(
         "Donors",
         &summary.donors,
@@ -343,7 +343,8 @@ pub(super) fn donors(summary: &Summary) -> String {
         &summary.templates,
         (summary.templates_known, summary.templates_beyond),
     );
-    text + "</div><p class=\"note\">Templates are prompts that begin with the same 64 tokens.</p>\n"
+    text + "</div><p class=\"note\">Tokens that could be reused, and in how many look-ups. \
+             Templates are prompts that begin with the same 64 tokens.</p>\n"
 }
 
 fn most_reused(title: &str, rows: &[YieldRow], (known, beyond): (usize, u64)) -> String {

@@ -21,9 +21,9 @@ pub(super) fn verdict(summary: &Summary) -> String {
     text += "<details open><summary>The rule, and how each line of it stands</summary>";
     text += &rules(verdict);
     text += "<p class=\"note\">Anything but discovery needs every line of the base. Exact needs \
-             both of its own besides, verified all of its own. Where a share is judged by the end \
-             of its 95 % interval (Wilson), that is told in brackets: few look-ups prove \
-             little.</p></details>\n";
+             both of its own besides, verified all of its own. A share of \
+             few proves little: it is judged by the end of its 95 % interval (Wilson) that speaks \
+             against going on.</p></details>\n";
     text
 }
 
@@ -57,21 +57,24 @@ fn line(check: &Check) -> String {
         true => ("yes", "✓", "holds"),
         false => ("no", "✗", "does not hold"),
     };
-    let judged = check.judged.map_or_else(String::new, |judged| {
+    let judged = check.judged.filter(|judged| *judged != Value::Unknown);
+    let judged = judged.map_or_else(String::new, |judged| {
         let end = if check.is_minimum {
             "at least"
         } else {
             "at most"
         };
-        format!(" ({end} {})", value(judged))
+        format!(
+            "<small>{end} {}, judged by that</small>",
+            escape(&value(judged))
+        )
     });
     let limit = if check.is_minimum { "≥" } else { "≤" };
     format!(
         "<li class=\"{class}\"><span class=\"tick\" role=\"img\" aria-label=\"{said}\">{mark}\
-         </span><span>{}</span><span class=\"num\">{}{} <small>{limit} {}</small></span></li>",
+         </span><span>{}{judged}</span><span class=\"num\">{} <small>{limit} {}</small></span></li>",
         escape(check.name),
         escape(&value(check.measured)),
-        escape(&judged),
         escape(&value(check.limit))
     )
 }

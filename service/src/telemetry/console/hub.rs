@@ -100,7 +100,8 @@ impl Hub {
 mod tests {
     use super::*;
 
-    fn event(number: u8) -> Event {
+    fn event(number: usize) -> Event {
+        let number = u8::try_from(number).unwrap();
         Event {
             changed: vec![number].into(),
             whole: vec![number, number].into(),
@@ -126,7 +127,7 @@ mod tests {
         let mut others: Vec<_> = (1..CLIENTS_MAX).map(|_| hub.join().unwrap()).collect();
         assert!(hub.join().is_none());
         for number in 0..=EVENTS_WAITING_MAX {
-            hub.tell(&event(number as u8));
+            hub.tell(&event(number));
             for other in &mut others {
                 other.try_recv().unwrap();
             }

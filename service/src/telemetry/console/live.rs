@@ -1,7 +1,10 @@
 //! The thread that makes the console's events: once a second while somebody watches, and never
 //! otherwise.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use axum::body::Bytes;
 
@@ -27,13 +30,15 @@ const RECORDS_PER_PAGE: usize = 2_048;
 
 /// Where the thread gets what it shows.
 pub struct Feed {
-    /// Up to so many records from this number on, and the number after the last of them.
-    pub records: Box<dyn Fn(u64, usize) -> (Vec<Line>, u64) + Send>,
+    pub records: Box<TakeRecords>,
     /// None while the server starts.
     pub state: Box<dyn Fn() -> Option<State> + Send>,
     /// Milliseconds since 1970 (UTC).
     pub clock_ms: Box<dyn Fn() -> u64 + Send>,
 }
+
+/// Up to so many records from this number on, and the number after the last of them.
+pub type TakeRecords = dyn Fn(u64, usize) -> (Vec<Line>, u64) + Send;
 
 impl std::fmt::Debug for Feed {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -92,23 +97,26 @@ impl Live {
     fn event(&mut self, feed: &Feed) -> Event {
         let now_ms = (feed.clock_ms)();
         let sections = self.sections((feed.state)().as_ref());
-        let mut changed = serde_json::Map::new();
+        let mut changed = Vec::new();
         for (id, html) in sections {
-            let before = self.told.insert(id, html);
-            if let Some(html) = self
-                .told
-                .get(id)
-                .filter(|html| before.as_ref() != Some(html))
-            {
-                changed.insert(id.to_owned(), html.as_str().into());
+            if self.told.get(id) != Some(&html) {
+                self.told.insert(id, html);
+                changed.push(id);
             }
         }
-        let whole = self.told.iter();
-        let whole = whole.map(|(id, html)| ((*id).to_owned(), html.as_str().into()));
+        let all: Vec<_> = self.told.keys().copied().collect();
         Event {
-            changed: frame(now_ms, changed),
-            whole: frame(now_ms, whole.collect()),
+            changed: self.frame(now_ms, &changed),
+            whole: self.frame(now_ms, &all),
         }
+    }
+
+    // One server-sent event. JSON has no line breaks of its own.
+    fn frame(&self, now_ms: u64, ids: &[&'static str]) -> Bytes {
+        let told = ids.iter().filter_map(|id| Some((*id, self.told.get(id)?)));
+        let sections: BTreeMap<_, _> = told.collect();
+        let event = serde_json::json!({ "at_ms": now_ms, "sections": sections });
+        format!("data: {event}\n\n").into()
     }
 
     fn sections(&self, state: Option<&State>) -> Vec<(&'static str, String)> {
@@ -141,10 +149,4 @@ impl Live {
 fn window(summary: &Summary) -> String {
     let lines = crate::report::show::grouped(summary.lines);
     html::escape(&format!("{}: {lines} records", html::period(summary)))
-}
-
-// One server-sent event. JSON has no line breaks of its own.
-fn frame(now_ms: u64, sections: serde_json::Map<String, serde_json::Value>) -> Bytes {
-    let event = serde_json::json!({ "at_ms": now_ms, "sections": sections });
-    format!("data: {event}\n\n").into()
 }

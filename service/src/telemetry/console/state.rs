@@ -63,7 +63,6 @@ pub struct Prior {
     pub prefix_hash: String,
     pub query_hash: String,
     pub algorithm: String,
-    pub generation: u64,
     /// 0: the file does not say.
     pub blocks: u64,
     /// (layers, KV heads) of its scores; (0, 0) of a list of blocks.
@@ -240,8 +239,7 @@ pub(super) fn priors(state: &State) -> String {
         return text + "<p class=\"none\">None is stored: <code>kvatlas prior put</code>.</p>";
     }
     text += "<div class=\"scroll tall\"><table><thead><tr><th>prefix</th><th>algorithm</th>\
-             <th class=\"n\">blocks</th><th class=\"n\">layers × heads</th>\
-             <th class=\"n\">generation</th></tr></thead><tbody>";
+             <th class=\"n\">blocks</th><th class=\"n\">layers × heads</th></tr></thead><tbody>";
     for prior in &state.priors {
         let prefix = escape(&prior.prefix_hash);
         let query = match prior.query_hash.as_str() {
@@ -259,9 +257,8 @@ pub(super) fn priors(state: &State) -> String {
         text += &format!(
             "<tr><td><button type=\"button\" class=\"pick\" data-prefix=\"{prefix}\">{prefix}\
              </button>{query}</td><td>{}</td><td class=\"n\">{blocks}</td>\
-             <td class=\"n\">{heads}</td><td class=\"n\">{}</td></tr>",
-            escape(&prior.algorithm),
-            show::grouped(prior.generation)
+             <td class=\"n\">{heads}</td></tr>",
+            escape(&prior.algorithm)
         );
     }
     text += "</tbody></table></div>";

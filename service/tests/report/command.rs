@@ -1,0 +1,80 @@
+//! The command: what it prints, what it writes, how it exits.
+
+use std::process::{Command, Output};
+
+use kvatlas::report::text;
+use tempfile::TempDir;
+
+use crate::example;
+
+fn report(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvatlas"));
+    command.arg("report").args(arguments).output().unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn the_table_the_page_and_the_json_say_the_same() {
+    let folder = TempDir::new().unwrap();
+    let page = folder.path().join("report.html");
+    let file = example::path();
+    let file = file.to_str().unwrap();
+    let rates = [
+        "--prefill-tokens-per-second",
+        "9000",
+        "--cost-per-gpu-hour",
+        "2.5",
+    ];
+    let html = ["--html", page.to_str().unwrap()];
+    let table = printed(&report(&[&[file][..], &rates, &html].concat()));
+    assert!(table.contains("VERDICT: enable exact loads"), "{table}");
+    assert!(table.contains("report.html"));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page, kvatlas::report::html::page(&example::summary()));
+    let json = printed(&report(&[&[file, "--output", "json"][..], &rates].concat()));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_json::to_value(example::summary()).unwrap());
+    assert_eq!(json["verdict"]["step"], "enable_exact");
+}
+
+#[test]
+fn the_table_fits_every_terminal() {
+    let summary = example::summary();
+    for columns in [40, 41, 60, 79, 80, 100, 300] {
+        let most = columns.clamp(text::COLUMNS_MIN, text::COLUMNS_MAX);
+        for line in text::text(&summary, columns).lines() {
+            assert!(line.chars().count() <= most, "{columns}: {line}");
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_told_and_end_with_2() {
+    let file = example::path();
+    let file = file.to_str().unwrap();
+    for (arguments, words) in [
+        (&[][..], "FILE|DIR"),
+        (&["/nowhere/audit-1.jsonl"], "/nowhere/audit-1.jsonl"),
+        (&[file, "--live"], "--live"),
+        (
+            &[file, "--cost-per-gpu-hour", "2"],
+            "--prefill-tokens-per-second",
+        ),
+        (&[file, "--prefill-tokens-per-second", "0"], "above 0"),
+        (&[file, "--prefill-tokens-per-second", "inf"], "above 0"),
+        (
+            &[file, "--html", "/nowhere/report.html"],
+            "/nowhere/report.html",
+        ),
+    ] {
+        let output = report(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
+}
