@@ -214,11 +214,8 @@ class Story:
         engine = self._llm.llm_engine
         sampling = SamplingParams(max_tokens=64, temperature=0, ignore_eos=True)
         names = [f"aborted-{steps}-{number}" for number in range(len(prompts))]
-        # The engine may go on under other names than were given.
-        names = [
-            engine.add_request(name, {"prompt_token_ids": prompt}, sampling) or name
-            for name, prompt in zip(names, prompts, strict=True)
-        ]
+        for name, prompt in zip(names, prompts, strict=True):
+            engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
         for _ in range(steps):
             engine.step()
         engine.abort_request(names)
