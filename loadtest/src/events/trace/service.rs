@@ -8,6 +8,7 @@ use kvatlas::{
     donors::{
         catalog::{Catalog, Defaults},
         gate::Gates,
+        scope::EVERYTHING,
         vocabulary::Mode,
     },
     events::{
@@ -93,6 +94,7 @@ impl Service {
     pub(super) fn find(&self, blocks: &[u32], request: Option<&str>, now_ms: u64) -> Answer {
         let tokens = self.tokens(blocks);
         let query = WorkerQuery {
+            visible: &EVERYTHING.workers,
             prompt: Prompt {
                 namespace: self.namespace,
                 adapter: None,
