@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{
     AppError, donor_events, events, near,
-    telemetry::{self, Spans},
+    telemetry::{self, Exporting, Spans},
 };
 use crate::{
     access::Access,
@@ -54,7 +54,7 @@ pub(super) struct Parts {
     /// Each ends when the last way to it is gone; those that make vectors when they are told.
     pub(super) threads: Vec<JoinHandle<()>>,
     /// Sends spans, where calls are traced.
-    pub(super) exporting: Option<tokio::task::JoinHandle<()>>,
+    pub(super) exporting: Option<Exporting>,
 }
 
 // On a thread of its own: /healthz answers "starting" meanwhile.
@@ -106,7 +106,6 @@ fn open(
     let metrics = Metrics::new(store.epoch());
     let (mode, _) = catalog.rules(None);
     let telemetry = telemetry::start(&args.telemetry, supervisor, (&store, clock), &metrics, mode)?;
-    threads.extend(telemetry.thread);
     let donor_events = donor_events::intake(supervisor, &near, &metrics)?;
     let (scorer, scoring) = scorer(&args.score, &store, clock)?;
     let scoring = supervisor.thread("scorer", move || scoring.run());

@@ -1,6 +1,6 @@
 //! Starts what records and traces calls, and reads what is only known when asked.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::sync::Arc;
 
 use kvatlas_events::feed::State;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
@@ -8,7 +8,7 @@ use opentelemetry_sdk::{
     Resource,
     trace::{SpanData, SpanExporter as _},
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::AppError;
 use crate::{
@@ -43,7 +43,6 @@ pub(super) type Spans = mpsc::Receiver<SpanData>;
 pub(super) struct Telemetry {
     pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) traces: Option<Arc<Traces>>,
-    pub(super) thread: Option<JoinHandle<()>>,
     pub(super) spans: Option<Spans>,
 }
 
@@ -58,7 +57,6 @@ pub(super) fn start(
         return Ok(Telemetry {
             recorder: None,
             traces: None,
-            thread: None,
             spans: None,
         });
     }
@@ -88,12 +86,11 @@ pub(super) fn start(
         },
     };
     let key = audit_key(store)?;
-    let (recorder, thread) = Recorder::start(supervisor, key, metrics.recorder.clone(), recording)
+    let recorder = Recorder::start(supervisor, key, metrics.recorder.clone(), recording)
         .map_err(AppError::Thread)?;
     Ok(Telemetry {
         recorder: Some(recorder),
         traces,
-        thread: Some(thread),
         spans,
     })
 }
@@ -116,13 +113,20 @@ fn audit_key(store: &Store) -> Result<AuditKey, AppError> {
     Ok(AuditKey(key))
 }
 
+/// The task that sends spans, and what ends it.
+#[derive(Debug)]
+pub(super) struct Exporting {
+    task: tokio::task::JoinHandle<()>,
+    end: oneshot::Sender<()>,
+}
+
 /// Sends spans to the collector until the last call is answered. Inside the runtime.
 pub(super) fn export(
     args: &TelemetryArgs,
     supervisor: &Supervisor,
     metrics: &Metrics,
     spans: Option<Spans>,
-) -> Result<Option<tokio::task::JoinHandle<()>>, AppError> {
+) -> Result<Option<Exporting>, AppError> {
     let (Some(endpoint), Some(spans)) = (&args.otlp_endpoint, spans) else {
         return Ok(None);
     };
@@ -141,15 +145,21 @@ pub(super) fn export(
             ))
             .build(),
     );
-    let sending = send_all(spans, exporter, metrics.traces.clone());
-    Ok(Some(supervisor.task("otlp", sending)))
+    let (end, ended) = oneshot::channel();
+    let sending = send_all(spans, exporter, metrics.traces.clone(), async {
+        // A sender that is gone has ended it as well.
+        let _gone = ended.await;
+    });
+    let task = supervisor.task("otlp", sending);
+    Ok(Some(Exporting { task, end }))
 }
 
-/// Waits for the last spans, no longer than for one batch.
-pub(super) async fn finish(exporting: Option<tokio::task::JoinHandle<()>>) {
-    if let Some(exporting) = exporting {
+/// Waits for the last spans, no longer than for two batches.
+pub(super) async fn finish(exporting: Option<Exporting>) {
+    if let Some(Exporting { task, end }) = exporting {
+        drop(end);
         // What is not sent by then is lost, as it would be with a dead collector.
-        let _late = tokio::time::timeout(EXPORT_TIMEOUT * 2, exporting).await;
+        let _late = tokio::time::timeout(EXPORT_TIMEOUT * 2, task).await;
     }
 }
 

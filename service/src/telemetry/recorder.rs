@@ -40,6 +40,7 @@ pub struct Recorder {
     window: Mutex<Window>,
     subscribers: broadcast::Sender<Arc<str>>,
     counters: RecorderCounters,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +92,7 @@ impl Recorder {
         key: AuditKey,
         counters: RecorderCounters,
         recording: Recording,
-    ) -> io::Result<(Arc<Recorder>, JoinHandle<()>)> {
+    ) -> io::Result<Arc<Recorder>> {
         let recorder = Arc::new(Recorder {
             key,
             waiting: Mutex::default(),
@@ -99,10 +100,12 @@ impl Recorder {
             window: Mutex::default(),
             subscribers: broadcast::Sender::new(SUBSCRIBER_CHUNKS_MAX),
             counters,
+            thread: Mutex::default(),
         });
         let there = Arc::clone(&recorder);
         let thread = supervisor.background("recorder", move || there.run(recording))?;
-        Ok((recorder, thread))
+        *recorder.thread.lock() = Some(thread);
+        Ok(recorder)
     }
 
     /// Leaves a record; where too many wait it is dropped.
@@ -158,10 +161,15 @@ impl Recorder {
         self.waiting.lock().entries.len()
     }
 
-    /// Lets the thread pass on what waits, and end.
+    /// Returns once the thread has passed on what waits, and ended.
     pub fn stop(&self) {
         self.waiting.lock().stops = true;
         self.bell.notify_one();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // The supervisor has told of a panic already.
+            let _ended = thread.join();
+        }
     }
 
     fn run(&self, recording: Recording) {

@@ -246,17 +246,29 @@ fn span(seat: &Seat, took_ns: u64) -> SpanData {
     }
 }
 
-/// Sends spans in batches until no more can come. A collector that does not take them is told of
+/// Sends spans in batches, until `end` and what waits by then. A collector that does not take them is told of
 /// once, until it does.
 pub async fn send_all(
     mut waiting: mpsc::Receiver<SpanData>,
     exporter: impl SpanExporter,
     counters: TraceCounters,
+    end: impl Future<Output = ()>,
 ) {
     let mut fails = false;
+    let mut has_ended = false;
+    let mut end = std::pin::pin!(end);
     loop {
         let mut batch = Vec::with_capacity(BATCH_MAX);
-        if waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
+        let came = tokio::select! {
+            came = waiting.recv_many(&mut batch, BATCH_MAX) => came,
+            () = &mut end, if !has_ended => {
+                // What waits is sent all the same; no more can come.
+                has_ended = true;
+                waiting.close();
+                continue;
+            }
+        };
+        if came == 0 {
             return;
         }
         let fill = async {
