@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use kvatlas_client::{Client, DonorRecord, FindDonor, RemoveDonors, Tier, v1};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     admin::{GateOverrides, mode_word},
