@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use kvatlas_client::{Client, DonorRecord, FindDonor, RemoveDonors, Tier, v1};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     admin::{GateOverrides, mode_word},
@@ -188,7 +188,10 @@ pub(super) struct RmArgs {
 impl DonorCommand {
     pub(super) async fn run(self, client: &Client) -> Result<Report, CliError> {
         match self {
-            Self::NamespaceTemplate => Ok(Report::found(input::namespace_template(), Value::Null)),
+            Self::NamespaceTemplate => {
+                let (text, json) = input::namespace_template();
+                Ok(Report::found(text, json))
+            }
             Self::Announce(args) => announce(&args, client).await,
             Self::Register(args) => register(args, client).await,
             Self::Find(args) => find(args, client).await,

@@ -9,9 +9,10 @@ use super::error::CliError;
 use crate::config::NamespaceFile;
 use bytes::Bytes;
 use kvatlas_client::{Namespace, NamespaceRef, Tokens, tenant_key, v1};
+use serde_json::{Value, json};
 
-/// A namespace file to fill in.
-pub(super) fn namespace_template() -> String {
+/// A namespace file to fill in, with its fields in their order, and as a value.
+pub(super) fn namespace_template() -> (String, Value) {
     let file = NamespaceFile {
         model: "meta-llama/Llama-3.1-8B-Instruct".into(),
         model_revision: "main".into(),
@@ -32,8 +33,9 @@ pub(super) fn namespace_template() -> String {
         cache_salt: None,
         tenant_key: Some("semblend:tenant:v1:none".into()),
     };
-    let json = serde_json::to_string_pretty(&file);
-    json.expect("a struct of strings and numbers is always JSON") + "\n"
+    let text = serde_json::to_string_pretty(&file);
+    let text = text.expect("a struct of strings and numbers is always JSON");
+    (text + "\n", json!(file))
 }
 
 /// A prompt's text.
@@ -150,17 +152,17 @@ mod tests {
 
     #[test]
     fn the_template_is_a_namespace() {
-        let file: NamespaceFile = serde_json::from_str(&namespace_template()).unwrap();
+        let file: NamespaceFile = serde_json::from_str(&namespace_template().0).unwrap();
         assert!(complete(file).is_ok());
     }
 
     #[test]
     fn a_salt_becomes_a_tenant_key_and_a_blank_one_is_refused() {
-        let mut file: NamespaceFile = serde_json::from_str(&namespace_template()).unwrap();
+        let mut file: NamespaceFile = serde_json::from_str(&namespace_template().0).unwrap();
         file.cache_salt = Some("tenant-acme".into());
         let key = complete(file).unwrap().wire().tenant_key.clone();
         assert_eq!(key, "semblend:tenant:v1:9332cc3fc0ec09d0f04fa8e1e08637b5");
-        let mut file: NamespaceFile = serde_json::from_str(&namespace_template()).unwrap();
+        let mut file: NamespaceFile = serde_json::from_str(&namespace_template().0).unwrap();
         file.cache_salt = Some(" ".into());
         assert!(complete(file).is_err());
     }

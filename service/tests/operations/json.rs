@@ -27,7 +27,12 @@ impl Asked<'_> {
             let command = format!("kvatlas-{}", words[..length].join("-"));
             self.seen.insert(command);
         }
-        self.server.json(args, code)
+        let answer = self.server.json(args, code);
+        assert!(
+            answer.is_object() || answer.is_array(),
+            "{args:?}: {answer}"
+        );
+        answer
     }
 }
 
