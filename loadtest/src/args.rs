@@ -61,7 +61,12 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
     /// Lines of the file.
-    #[arg(long, default_value_t = 1_000_000, value_parser = bounded(1, 100_000_000), value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 1_000_000,
+        value_parser = bounded(1, 100_000_000),
+        value_name = "N"
+    )]
     pub lines: usize,
 
     /// Hours that they are spread over.

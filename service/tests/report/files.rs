@@ -22,10 +22,10 @@ fn summary(picture: &Picture) -> Summary {
 }
 
 // The slow twin: one line after the other.
-fn one_by_one(lines: impl IntoIterator<Item = &str>) -> Picture {
+fn one_by_one(lines: impl IntoIterator<Item: AsRef<str>>) -> Picture {
     let mut picture = Picture::default();
     for line in lines {
-        picture.add(line);
+        picture.add(line.as_ref());
     }
     picture
 }

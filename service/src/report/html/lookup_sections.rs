@@ -300,7 +300,9 @@ pub(super) fn gates(summary: &Summary) -> String {
     text += &relaxed(summary);
     text += "</div></div><p class=\"note\">Look-ups whose best refused candidate would have passed \
              if this gate alone stood there, and the tokens that it had to give. With lower gates \
-             another donor may be better still.</p>\n";
+             another donor may be better still. What \
+             min_prompt_tokens and exact_prefix_skip_ratio refuse was not searched: nothing is \
+             known of it.</p>\n";
     text
 }
 
@@ -360,8 +362,12 @@ fn most_reused(title: &str, rows: &[YieldRow], (known, beyond): (usize, u64)) ->
             row.reusable_tokens,
         )];
         let bar = chart::stacked(&pieces, most.unwrap_or(0), &row.digest);
-        let tokens = format!("{} tokens", show::short(row.reusable_tokens));
-        let more = format!("{} of {}", show::short(row.found), show::short(row.lookups));
+        let tokens = show::short(row.reusable_tokens);
+        let lookups = show::short(row.lookups);
+        let more = match row.found == row.lookups {
+            true => format!("{lookups} look-ups"),
+            false => format!("{} of {lookups}", show::short(row.found)),
+        };
         text += &bar_row(&row.digest, &bar, &tokens, &more);
     }
     let lower = title.to_lowercase();
