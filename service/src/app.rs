@@ -259,9 +259,10 @@ async fn live(
     let (reporter, health) = tonic_health::server::health_reporter();
     report(&reporter, ServingStatus::Serving).await;
     let mut servers = tokio::task::JoinSet::new();
+    let ping = args.events.ping();
     for listener in listeners {
         let routes = routes(&core)?.add_service(health.clone());
-        let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone());
+        let serving = listener.serve(routes, core.admission.clone(), stage_seen.clone(), ping);
         servers.spawn(serving);
     }
     attend(args, &supervisor, &core, (&reporter, &stage_seen));

@@ -3,6 +3,7 @@
 mod donors;
 mod file;
 mod harness;
+mod lost;
 mod publish;
 mod scenarios;
 mod workers;
