@@ -1,5 +1,7 @@
 //! Counters and histograms, with every handle bound once at the start.
 
+mod event_outcomes;
+
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::{
@@ -13,6 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+pub use self::event_outcomes::EventOutcomes;
 use crate::donors::vocabulary::{
     DonorEventOutcome, FallbackReason, Forgotten, Unfindable, VectorSearch,
 };
@@ -75,6 +78,7 @@ pub struct Metrics {
     pub reuse: Reuse,
     pub scorer: Scoring,
     pub workers: WorkerLookups,
+    pub event_outcomes: EventOutcomes,
     pub donor_events: DonorEvents,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
@@ -215,6 +219,7 @@ impl Metrics {
             reuse: Reuse::new(r),
             scorer: Scoring::new(r),
             workers: WorkerLookups::new(r),
+            event_outcomes: EventOutcomes::new(r),
             donor_events: DonorEvents::new(r),
             donor_registrations: counter(
                 r,

@@ -3,7 +3,7 @@
 use kvatlas_events::{
     event::Adapter,
     feed::{Progress, Source, State},
-    view::{self, Item, Prompt},
+    view::{self, Item, Outcome, Prompt},
 };
 use kvatlas_proto::v1;
 use tonic::Status;
@@ -224,7 +224,7 @@ pub fn source_to_wire(status: SourceStatus) -> v1::EventSourceStatus {
         epoch,
         applied,
         met,
-        outcomes: _,
+        outcomes,
     } = status.progress;
     v1::EventSourceStatus {
         source: status.source.as_ref().map(spelled).unwrap_or_default(),
@@ -244,6 +244,13 @@ pub fn source_to_wire(status: SourceStatus) -> v1::EventSourceStatus {
         unknown_events: met.unknown_events,
         malformed_events: met.malformed_events,
         undecodable_batches: met.decode_errors,
+        refused_batches: met.refused_batches,
+        malformed_messages: met.malformed_messages,
+        outcomes: Outcome::ALL
+            .iter()
+            .map(|&(outcome, name)| (name.to_owned(), outcomes.get(outcome)))
+            .filter(|(_, count)| *count > 0)
+            .collect(),
     }
 }
 

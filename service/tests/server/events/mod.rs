@@ -4,6 +4,7 @@ mod donors;
 mod file;
 mod harness;
 mod lost;
+mod outcomes;
 mod publish;
 mod scenarios;
 mod workers;
