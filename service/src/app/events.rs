@@ -138,7 +138,7 @@ const SUMS: [Sum; 12] = [
     (
         "kvatlas_event_epochs",
         "Times that all that was known of a source became void",
-        |of| of.progress.epoch,
+        |of| of.progress.epoch - of.first_epoch,
     ),
     ("kvatlas_event_batches", "Batches applied", |of| {
         of.progress.met.batches

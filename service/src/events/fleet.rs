@@ -30,6 +30,8 @@ pub struct Fleet {
     pub(super) clock_ms: ClockMs,
     workers: RwLock<BTreeMap<Arc<OwnerKey>, Worker>>,
     load: Mutex<Load>,
+    /// Beyond the epochs of every source that was forgotten.
+    next_epoch: AtomicU64,
     /// So that equal workers take turns, and the instances of a service differ in their order.
     spread: AtomicU64,
 }
@@ -87,6 +89,7 @@ impl Fleet {
             clock_ms,
             workers: RwLock::default(),
             load: Mutex::new(Load::new(REQUEST_MS_MAX)),
+            next_epoch: AtomicU64::new(0),
             spread: AtomicU64::new(seed),
         }
     }
@@ -175,6 +178,17 @@ impl Fleet {
     #[must_use]
     pub fn requests(&self) -> usize {
         self.load.lock().requests()
+    }
+
+    /// What the epochs of a source that is followed from now on begin from: whoever brings a worker
+    /// again must not find the numbers of before.
+    pub(super) fn first_epoch(&self) -> u64 {
+        self.next_epoch.load(Ordering::Relaxed)
+    }
+
+    /// A source is forgotten, in its epoch of this number.
+    pub(super) fn end_epochs(&self, last: u64) {
+        self.next_epoch.fetch_max(last + 1, Ordering::Relaxed);
     }
 
     /// False where another source brings the same worker already.

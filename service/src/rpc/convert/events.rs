@@ -22,6 +22,7 @@ use crate::{
     events::{
         feeds::SourceStatus,
         fleet::{WorkerMatch, WorkerQuery},
+        pushed::PushRefusal,
         sources::NamedSource,
     },
 };
@@ -199,6 +200,15 @@ pub fn state_to_wire(state: State) -> v1::SourceState {
         State::Exact => v1::SourceState::Exact,
         State::Degraded => v1::SourceState::Degraded,
         State::Stale => v1::SourceState::Stale,
+    }
+}
+
+#[must_use]
+pub fn refusal_to_wire(refusal: PushRefusal) -> v1::PublishRefusal {
+    match refusal {
+        PushRefusal::TooMany => v1::PublishRefusal::TooMany,
+        PushRefusal::Superseded => v1::PublishRefusal::Superseded,
+        PushRefusal::Followed => v1::PublishRefusal::Followed,
     }
 }
 
