@@ -11,11 +11,11 @@ use std::{
 use kvatlas_events::{
     feed::State,
     pick::{Candidate, Load, SourceState, pick},
-    view::{self, OwnHash, Prompt, Shape, SourceId, chain},
+    view::{self, Match, OwnHash, Prompt, Shape, SourceId, chain},
 };
 use parking_lot::{Mutex, RwLock};
 
-use super::holdings::{Holding, best_of};
+use super::holdings::{self, Holding};
 use crate::donors::{catalog::Catalog, owners::OwnerKey};
 
 /// How long a request weighs on the worker that it was given to when nobody says that it is done.
@@ -234,11 +234,13 @@ impl Fleet {
 
     fn held(&self, query: &WorkerQuery<'_>, shapes: &[Shape]) -> HashMap<SourceId, Holding> {
         let view = &self.catalog.residents.view;
-        let matches = shapes.iter().filter(|_| query.is_known).flat_map(|&shape| {
+        let shapes = shapes.iter().filter(|_| query.is_known);
+        let matches = shapes.map(|&shape| {
             let chain: Vec<OwnHash> = chain(&query.prompt, shape);
-            view.matches(shape, &chain)
+            (shape, view.matches(shape, &chain))
         });
-        best_of(matches)
+        let matches: Vec<(Shape, Vec<Match>)> = matches.collect();
+        holdings::held(&matches, |source| view.several_shapes(source))
     }
 }
 

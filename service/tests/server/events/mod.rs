@@ -7,4 +7,5 @@ mod lost;
 mod outcomes;
 mod publish;
 mod scenarios;
+mod trust;
 mod workers;
