@@ -598,3 +598,35 @@ fn changes_tell_of_every_copy_that_goes() {
         ]
     );
 }
+
+#[test]
+fn a_lower_tier_with_larger_blocks_leaves_the_device_alone() {
+    let larger = |group| {
+        store(Stored {
+            block_size: 64,
+            medium: Medium::Host,
+            hashes: hashes(&[100]),
+            group,
+            ..stored(0..64)
+        })
+    };
+    let device = |group, tokens| {
+        store(Stored {
+            group,
+            ..stored(tokens)
+        })
+    };
+    for group in [None, Some(0)] {
+        for order in [[0, 1], [1, 0]] {
+            let events = [device(group, 0..64), larger(group)];
+            let mut engine = Engine::after(&[]);
+            for at in order {
+                engine.send(&events[at..=at]);
+            }
+            assert_eq!(engine.finds_tokens(0..64), (64, 0));
+            engine.send(&[device(group, 64..80)]);
+            assert_eq!(engine.finds_tokens(0..80), (80, 0));
+            assert_eq!(engine.resident(&names(0..80)), 5);
+        }
+    }
+}

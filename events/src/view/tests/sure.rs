@@ -182,3 +182,68 @@ fn what_is_no_chain_is_followed_as_far_as_it_is_one() {
     branched.remove(39);
     assert_eq!(engine.resident(&branched), 39);
 }
+
+#[test]
+fn a_group_that_shows_itself_late_ends_what_rests_on_the_others_alone() {
+    let group = |group, kind| {
+        store(Stored {
+            group: Some(group),
+            kind,
+            ..stored(0..48)
+        })
+    };
+    let other = |kind| {
+        store(Stored {
+            group: Some(1),
+            kind,
+            parent: None,
+            ..stored(4800..4816)
+        })
+    };
+    for kind in [Kind::Attention, Kind::Absent] {
+        let mut engine = Engine::after(&[&[group(0, kind)]]);
+        assert_eq!(engine.resident(&names(0..48)), 3);
+        engine.changes.clear();
+        engine.send(&[other(kind)]);
+        assert_eq!(engine.resident(&names(0..48)), 0);
+        for own in names(0..48) {
+            let is_gone = false;
+            let told = Change::Removed { own, is_gone };
+            assert!(engine.changes.contains(&told), "{kind:?}");
+        }
+        engine.changes.clear();
+        engine.send(&[group(1, kind)]);
+        assert_eq!(engine.resident(&names(0..48)), 3);
+        let again = names(0..48).into_iter().map(Change::Stored);
+        assert!(engine.changes.iter().eq(&again.collect::<Vec<_>>()));
+    }
+}
+
+#[test]
+fn where_a_group_on_the_device_finds_no_room_nothing_is_there() {
+    let of = |group, medium| {
+        store(Stored {
+            group: Some(group),
+            medium,
+            ..stored(0..16)
+        })
+    };
+    let mut engine = Engine::after(&[&[of(0, Medium::Device)]]);
+    for group in 1..16 {
+        engine.send(&[of(group, Medium::Host)]);
+    }
+    assert_eq!(engine.resident(&names(0..16)), 1);
+    // A lower tier that finds none is not missed.
+    engine.send(&[of(20, Medium::Disk)]);
+    assert_eq!(engine.resident(&names(0..16)), 1);
+    engine.send(&[of(21, Medium::Device)]);
+    assert_eq!(engine.resident(&names(0..16)), 0);
+    assert_eq!(engine.finds_tokens(0..16), (0, 16));
+    assert_eq!(engine.changes.last(), Some(&Change::Cleared));
+    engine.send(&[of(0, Medium::Device)]);
+    assert_eq!(engine.resident(&names(0..16)), 0);
+    let reset = engine.view.reset(engine.source, &mut engine.changes);
+    assert!(reset.is_some());
+    engine.send(&[of(0, Medium::Device)]);
+    assert_eq!(engine.resident(&names(0..16)), 1);
+}
