@@ -29,11 +29,11 @@ impl Layout {
     pub(crate) const ALL: [(u32, Layout); 7] = [
         (4, Layout::Plain),
         (3, Layout::Attention),
-        (3, Layout::TwoAttention),
-        (2, Layout::TwoSizes),
+        (4, Layout::TwoAttention),
+        (3, Layout::TwoSizes),
         (4, Layout::Hybrid),
         (2, Layout::SilentHybrid),
-        (1, Layout::SilentTwo),
+        (2, Layout::SilentTwo),
     ];
 
     pub(crate) fn groups(self) -> &'static [Group] {
