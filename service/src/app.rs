@@ -272,12 +272,13 @@ async fn live(
     let (reporter, health) = tonic_health::server::health_reporter();
     report(&reporter, ServingStatus::Serving).await;
     let mut servers = Servers::new();
+    let ping = args.events.ping();
     for listener in listeners {
         let mut routes = routes(&core)?;
         if args.access.health != Exposure::Off {
             routes = routes.add_service(health.clone());
         }
-        servers.spawn(listener.serve(routes, gates(&core), stage_seen.clone()));
+        servers.spawn(listener.serve(routes, gates(&core), stage_seen.clone(), ping));
     }
     access::watch_files(files, &supervisor, &stage_seen)?;
     attend(args, &supervisor, &core, (&reporter, &stage_seen));

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::{
@@ -34,6 +35,11 @@ const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const STREAMS_MAX: u32 = 1024;
 /// How connections are encrypted, and what became of their handshakes.
 pub(crate) type Encryption = (Arc<Tls>, Arc<Counts>);
+/// How long a caller may be silent before it is asked whether it is there, and how long it then
+/// has to answer. A stream of events whose host vanished would hold its owners exact for ever.
+pub(crate) const PING: Duration = Duration::from_secs(10);
+/// Unanswered probes of TCP before a connection counts as lost: for those that say no HTTP/2 yet.
+const PINGS_MAX: u32 = 2;
 
 /// A socket that is bound and not yet served.
 #[derive(Debug)]
@@ -65,6 +71,9 @@ impl Listener {
             }
             // With an incoming of one's own, the server's nodelay setting is not used.
             ListenAddress::Tcp(socket) => TcpIncoming::bind(*socket)
+                .map(|incoming| incoming.with_keepalive(Some(PING)))
+                .map(|incoming| incoming.with_keepalive_interval(Some(PING)))
+                .map(|incoming| incoming.with_keepalive_retries(Some(PINGS_MAX)))
                 .map(|incoming| Listener::Tcp(incoming.with_nodelay(Some(true)))),
             ListenAddress::Unix(path) => {
                 remove_dead_socket(path);
@@ -92,8 +101,11 @@ impl Listener {
             traced,
         }: Gates,
         stage: watch::Receiver<Stage>,
+        ping: Duration,
     ) -> Result<(), tonic::transport::Error> {
         let router = Server::builder()
+            .http2_keepalive_interval(Some(ping))
+            .http2_keepalive_timeout(Some(ping))
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .max_concurrent_streams(STREAMS_MAX)
@@ -192,6 +204,8 @@ fn remove_dead_socket(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use tokio_stream::StreamExt;
+
     use super::*;
 
     fn check(path: &Path, may_bind: bool) {
@@ -202,6 +216,22 @@ mod tests {
             .unwrap();
         let _inside = runtime.enter();
         assert_eq!(Listener::bind(&address, None).is_ok(), may_bind);
+    }
+
+    #[tokio::test]
+    async fn what_is_accepted_is_kept_alive() {
+        let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
+        let Listener::Tcp(mut incoming) = Listener::bind(&address, None).unwrap() else {
+            panic!("{address} is TCP");
+        };
+        let there = incoming.local_addr().unwrap();
+        let _caller = std::net::TcpStream::connect(there).unwrap();
+        let accepted = incoming.next().await.unwrap().unwrap();
+        let socket = socket2::SockRef::from(&accepted);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), PING);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), PING);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), PINGS_MAX);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Blocks whose tokens came with hashes that do not pair with them: they are indexed by what the
-//! tokens prove, and end together with the first removal of any of those hashes.
+//! tokens prove, and end together with the first removal of any of those hashes. One of them ends
+//! before where another group, whose hashes do pair, removes the block.
 
 use std::collections::HashMap;
 
 use super::LOOSE_BLOCKS_MAX;
 use super::index::Place;
+use super::orphans::drop_number;
 use crate::event::EngineHash;
 
 #[derive(Debug, Default)]
@@ -12,6 +14,7 @@ pub(super) struct Loose {
     sets: HashMap<u64, Set>,
     next: u64,
     by_hash: HashMap<(usize, EngineHash), Vec<u64>>,
+    by_place: HashMap<Place, Vec<u64>>,
     blocks: usize,
 }
 
@@ -20,6 +23,8 @@ pub(super) struct Set {
     lane: usize,
     hashes: Vec<EngineHash>,
     pub(super) places: Vec<Place>,
+    /// What it counts for, for as long as it is there.
+    size: usize,
 }
 
 impl Loose {
@@ -30,9 +35,13 @@ impl Loose {
     pub(super) fn add(&mut self, lane: usize, hashes: &[EngineHash], places: Vec<Place>) {
         let number = self.next;
         self.next += 1;
-        self.blocks += places.len().max(hashes.len());
+        let size = places.len().max(hashes.len());
+        self.blocks += size;
         for &hash in hashes {
             self.by_hash.entry((lane, hash)).or_default().push(number);
+        }
+        for &place in &places {
+            self.by_place.entry(place).or_default().push(number);
         }
         self.sets.insert(
             number,
@@ -40,8 +49,23 @@ impl Loose {
                 lane,
                 hashes: hashes.to_vec(),
                 places,
+                size,
             },
         );
+    }
+
+    /// Takes a block out of the sets of some lanes; the lanes come out, one for each.
+    pub(super) fn leave(&mut self, place: Place, is_meant: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut left = Vec::new();
+        let numbers = self.by_place.get(&place).cloned().unwrap_or_default();
+        for number in numbers {
+            if let Some(set) = self.sets.get_mut(&number).filter(|set| is_meant(set.lane)) {
+                set.places.retain(|&other| other != place);
+                left.push(set.lane);
+                drop_number(&mut self.by_place, &place, number);
+            }
+        }
+        left
     }
 
     pub(super) fn has(&self, lane: usize, hash: EngineHash) -> bool {
@@ -74,14 +98,12 @@ impl Loose {
 
     fn let_go(&mut self, number: u64) -> Option<Set> {
         let set = self.sets.remove(&number)?;
-        self.blocks -= set.places.len().max(set.hashes.len());
+        self.blocks -= set.size;
         for &hash in &set.hashes {
-            if let Some(numbers) = self.by_hash.get_mut(&(set.lane, hash)) {
-                numbers.retain(|&other| other != number);
-                if numbers.is_empty() {
-                    self.by_hash.remove(&(set.lane, hash));
-                }
-            }
+            drop_number(&mut self.by_hash, &(set.lane, hash), number);
+        }
+        for place in &set.places {
+            drop_number(&mut self.by_place, place, number);
         }
         Some(set)
     }

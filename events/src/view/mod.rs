@@ -99,6 +99,8 @@ pub struct View {
     /// How many blocks each source holds: read without waiting for whoever writes.
     blocks: Box<[AtomicUsize]>,
     sources: RwLock<Vec<Option<SharedSource>>>,
+    /// Of the sources whose attention groups cut tokens in several.
+    several: RwLock<BTreeMap<SourceId, Vec<Shape>>>,
     /// How many lanes have a shape.
     shapes: RwLock<BTreeMap<Namespace, BTreeMap<Shape, usize>>>,
 }
@@ -111,6 +113,7 @@ impl Default for View {
             generations: (0..SOURCES_MAX).map(|_| AtomicU16::new(0)).collect(),
             blocks: (0..SOURCES_MAX).map(|_| AtomicUsize::new(0)).collect(),
             sources: RwLock::default(),
+            several: RwLock::default(),
             shapes: RwLock::default(),
         }
     }
@@ -251,6 +254,15 @@ impl View {
             .map_or_else(Vec::new, |source| source.lock().device_shapes())
     }
 
+    /// The shapes of the attention groups on a source's device, where there are several: what of a
+    /// prompt is there is there in each of them. Empty where there is one, or no group said what
+    /// it is. Does not wait for whoever writes.
+    #[must_use]
+    pub fn several_shapes(&self, source: SourceId) -> Vec<Shape> {
+        let several = self.several.read();
+        several.get(&source).cloned().unwrap_or_default()
+    }
+
     fn write(
         &self,
         id: SourceId,
@@ -281,7 +293,25 @@ impl View {
         let counts = around.counts;
         self.blocks[source.number()].store(source.blocks(), Ordering::Relaxed);
         self.announce(&mut source);
+        self.announce_several(&mut source);
         Some(counts)
+    }
+
+    fn announce_several(&self, source: &mut Source) {
+        let mut shapes = source.proven_shapes();
+        if shapes.len() < 2 {
+            shapes.clear();
+        }
+        if shapes == source.several {
+            return;
+        }
+        source.several.clone_from(&shapes);
+        let id = self.id(u16::try_from(source.number()).expect("below SOURCES_MAX"));
+        let mut several = self.several.write();
+        match shapes.is_empty() {
+            true => several.remove(&id),
+            false => several.insert(id, shapes),
+        };
     }
 
     fn announce(&self, source: &mut Source) {

@@ -158,7 +158,7 @@ impl Orphans {
     }
 }
 
-fn drop_number<K: Eq + Hash>(lists: &mut HashMap<K, Vec<u64>>, key: &K, number: u64) {
+pub(super) fn drop_number<K: Eq + Hash>(lists: &mut HashMap<K, Vec<u64>>, key: &K, number: u64) {
     if let Some(numbers) = lists.get_mut(key) {
         numbers.retain(|&other| other != number);
         if numbers.is_empty() {

@@ -36,8 +36,11 @@ impl Source {
                 for set in self.loose.take(lane, hash) {
                     self.end_loose(lane, set.places, around);
                 }
-                if self.lanes[lane].place(hash).is_some() {
+                if let Some(place) = self.lanes[lane].place(hash) {
                     self.forget(lane, hash, around);
+                    if self.lanes[lane].place(hash).is_none() {
+                        self.leave_loose(lane, place, around);
+                    }
                 } else if self.orphans.remove(lane, hash) {
                     around.counts.one(Outcome::Unreferenced);
                 }
@@ -123,6 +126,16 @@ impl Source {
         let own = around.index.release(self.seat(lane), place);
         if self.lanes[lane].medium == Medium::Device {
             around.changes.push(Change::Removed { own, is_gone: true });
+        }
+    }
+
+    /// A block lost a name that paired with it. Where it is indexed by tokens alone as well, nobody
+    /// would tell of its end.
+    fn leave_loose(&mut self, lane: usize, place: Place, around: &mut Around<'_>) {
+        let lanes = &self.lanes;
+        let is_meant = |other: usize| lanes[other].medium == lanes[lane].medium;
+        for other in self.loose.leave(place, is_meant) {
+            self.end_loose(other, vec![place], around);
         }
     }
 

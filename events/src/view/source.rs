@@ -30,6 +30,10 @@ pub(super) struct Source {
     pub(super) is_removed: bool,
     /// The shapes of its lanes that readers were told of.
     pub(super) announced: Vec<Shape>,
+    /// The same of its attention groups on the device, where they have several.
+    pub(super) several: Vec<Shape>,
+    /// The shapes of blocks on the device, when whoever relies on them was told last.
+    pub(super) cuts: Vec<Shape>,
     /// A group on the device found no lane: what it holds and drops is not known, and so no block
     /// is known to be there.
     pub(super) is_crowded: bool,
@@ -67,6 +71,8 @@ impl Source {
             puts: Vec::new(),
             is_removed: false,
             announced: Vec::new(),
+            several: Vec::new(),
+            cuts: Vec::new(),
             is_crowded: false,
         }
     }
@@ -122,8 +128,10 @@ impl Source {
             around.lanes.set(self.seat(lane), Role::Hidden);
         }
         let announced = std::mem::take(&mut self.announced);
+        let several = std::mem::take(&mut self.several);
         *self = Self {
             announced,
+            several,
             ..Self::new(self.number, self.namespace)
         };
     }
@@ -146,11 +154,17 @@ impl Source {
 
     /// The shapes of blocks on the device.
     pub(super) fn device_shapes(&self) -> Vec<Shape> {
-        let device = self
-            .lanes
-            .iter()
-            .filter(|lane| lane.medium == Medium::Device);
-        let mut shapes: Vec<Shape> = device.map(|lane| lane.shape).collect();
+        self.shapes_where(|lane| lane.medium == Medium::Device)
+    }
+
+    /// The shapes of those that groups hold of which it is known that they are attention.
+    pub(super) fn proven_shapes(&self) -> Vec<Shape> {
+        self.shapes_where(|lane| lane.medium == Medium::Device && lane.is_proven)
+    }
+
+    fn shapes_where(&self, is_meant: impl Fn(&Lane) -> bool) -> Vec<Shape> {
+        let lanes = self.lanes.iter().filter(|lane| is_meant(lane));
+        let mut shapes: Vec<Shape> = lanes.map(|lane| lane.shape).collect();
         shapes.sort_unstable();
         shapes.dedup();
         shapes

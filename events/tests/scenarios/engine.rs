@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use zeromq::{RouterSocket, Socket, SocketRecv, SocketSend, XPubSocket, ZmqMessage};
+use zeromq::{RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
+
+use crate::publisher::Publisher;
 
 const HOST: &str = "tcp://127.0.0.1";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,8 +23,7 @@ pub(crate) enum Reply {
 }
 
 pub(crate) struct Engine {
-    publisher: XPubSocket,
-    is_subscribed: bool,
+    publisher: Publisher,
     kept: usize,
     reply: Reply,
     published: Arc<Mutex<Published>>,
@@ -47,15 +48,14 @@ impl Engine {
         reply: Reply,
         published: Arc<Mutex<Published>>,
     ) -> Self {
-        let mut publisher = XPubSocket::new();
-        let events = bind(&mut publisher, ports.0).await;
+        let publisher = Publisher::bind(ports.0).await;
+        let events = publisher.port;
         let mut router = RouterSocket::new();
         let replay = bind(&mut router, ports.1).await;
         let mut replays = JoinSet::new();
         replays.spawn(serve(router, Arc::clone(&published), reply));
         Self {
             publisher,
-            is_subscribed: false,
             kept,
             reply,
             published,
@@ -77,20 +77,16 @@ impl Engine {
 
     async fn reopen(mut self, published: Arc<Mutex<Published>>) -> Self {
         self.replays.shutdown().await;
-        assert!(self.publisher.close().await.is_empty());
+        self.publisher.close().await;
         Self::start_at(self.ports, self.kept, self.reply, published).await
     }
 
     /// Publishes to whoever subscribed, and waits for somebody to.
     pub(crate) async fn publish(&mut self, payload: &[u8]) {
-        while !self.is_subscribed {
-            let told = tokio::time::timeout(PATIENCE, self.publisher.recv());
-            let told = told.await.expect("somebody subscribes").unwrap();
-            self.is_subscribed = told.get(0).is_some_and(|frame| frame.first() == Some(&1));
-        }
         let sequence = self.keep(payload);
-        let message = message(&[TOPIC, &sequence.to_be_bytes(), payload]);
-        self.publisher.send(message).await.unwrap();
+        let frames = [TOPIC, &sequence.to_be_bytes(), payload];
+        let sent = tokio::time::timeout(PATIENCE, self.publisher.send(&frames));
+        sent.await.expect("somebody subscribes");
     }
 
     /// Publishes, and the message is lost on its way.
@@ -115,7 +111,7 @@ impl Engine {
 }
 
 /// The port of one that died may be free only a moment later.
-async fn bind(socket: &mut impl Socket, port: u16) -> u16 {
+async fn bind(socket: &mut RouterSocket, port: u16) -> u16 {
     let address = format!("{HOST}:{port}");
     for _ in 0..100_000 {
         match socket.bind(&address).await {

@@ -7,6 +7,8 @@ mod list;
 #[cfg(test)]
 mod payloads;
 #[cfg(test)]
+mod publisher;
+#[cfg(test)]
 mod sockets;
 
 #[cfg(test)]

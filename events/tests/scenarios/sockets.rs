@@ -283,6 +283,8 @@ async fn where_nobody_is_pauses_grow() {
 async fn who_is_no_engine_is_told() {
     check_failure(&[b'H'; 64], "does not speak ZMTP").await;
     check_failure(&ready("ROUTER"), "is no PUB").await;
+    // A proxy: a restart behind it would not be seen.
+    check_failure(&ready("XPUB"), "is no PUB").await;
     let header = [&[2][..], &(1_u64 << 62).to_be_bytes()].concat();
     check_failure(&[ready("PUB"), header].concat(), "a frame has").await;
     let frames = [1, 0].repeat(5);

@@ -88,6 +88,8 @@ type Gauge = (&'static str, &'static str, u64);
 pub(super) fn gauges(core: &Core) -> Vec<Gauge> {
     let [exact, degraded, stale] = core.feeds.fleet.states().map(|count| count as u64);
     let sources = core.feeds.statuses();
+    let outcomes = sources.iter().map(|source| source.progress.outcomes);
+    core.metrics.event_outcomes.set(outcomes);
     let requests = core.feeds.fleet.requests() as u64;
     let mut gauges = vec![
         (
@@ -129,14 +131,14 @@ pub(super) fn gauges(core: &Core) -> Vec<Gauge> {
 type Sum = (&'static str, &'static str, fn(&SourceStatus) -> u64);
 
 /// Over the sources that are followed now.
-const SUMS: [Sum; 10] = [
+const SUMS: [Sum; 12] = [
     ("kvatlas_view_blocks", "Blocks that workers hold", |of| {
         of.blocks
     }),
     (
         "kvatlas_event_epochs",
         "Times that all that was known of a source became void",
-        |of| of.progress.epoch,
+        |of| of.progress.epoch - of.first_epoch,
     ),
     ("kvatlas_event_batches", "Batches applied", |of| {
         of.progress.met.batches
@@ -171,5 +173,15 @@ const SUMS: [Sum; 10] = [
         "kvatlas_event_batches_undecodable",
         "Payloads that are no batch",
         |of| of.progress.met.decode_errors,
+    ),
+    (
+        "kvatlas_event_batches_refused",
+        "Batches of a rank for which there was no room",
+        |of| of.progress.met.refused_batches,
+    ),
+    (
+        "kvatlas_event_messages_malformed",
+        "Messages that are no frame of a batch",
+        |of| of.progress.met.malformed_messages,
     ),
 ];

@@ -243,5 +243,8 @@ fn source_json(source: &v1::EventSourceStatus) -> Value {
         "unknown_events": source.unknown_events,
         "malformed_events": source.malformed_events,
         "undecodable_batches": source.undecodable_batches,
+        "refused_batches": source.refused_batches,
+        "malformed_messages": source.malformed_messages,
+        "outcomes": source.outcomes,
     })
 }

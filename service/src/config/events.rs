@@ -1,9 +1,11 @@
 //! Flags on engines' KV events: who is followed.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use kvatlas_events::feed::Source;
+
+use crate::listen;
 
 /// Whose KV events are followed.
 #[derive(Debug, Clone, Default, Args)]
@@ -24,4 +26,23 @@ pub struct EventArgs {
     /// are dropped, and their donors in device memory with them.
     #[arg(long, env = "KVATLAS_KV_EVENTS_FILE", value_name = "PATH")]
     pub kv_events_file: Option<PathBuf>,
+
+    /// How long a caller may be silent before it is pinged, and then to answer, in milliseconds.
+    /// For tests.
+    #[arg(
+        long,
+        env = "KVATLAS_PING_MS",
+        hide = true,
+        value_parser = clap::value_parser!(u64).range(1..),
+        value_name = "MS"
+    )]
+    pub ping_ms: Option<u64>,
+}
+
+impl EventArgs {
+    /// How long a caller may be silent.
+    #[must_use]
+    pub fn ping(&self) -> Duration {
+        self.ping_ms.map_or(listen::PING, Duration::from_millis)
+    }
 }

@@ -527,9 +527,20 @@ fn segments(
     if query.segment_donors_max == 0 {
         return Vec::new();
     }
+    // One of which nothing is left may be said to be there, and lends nothing.
+    let is_there = |slot| {
+        let donor = donors.at(slot);
+        donor.is_some_and(|donor| gone(donor.sight(), 0).is_none())
+    };
+    let target = Target {
+        is_eligible: &|slot| is_there(slot) && (target.is_eligible)(slot),
+        ..*target
+    };
+    let candidates = candidates.iter().filter(|found| is_there(found.slot));
+    let candidates: Vec<Aligned> = candidates.cloned().collect();
     let cover = donors
         .index
-        .search_cover(target, candidates, query.segment_donors_max, scratch);
+        .search_cover(&target, &candidates, query.segment_donors_max, scratch);
     let segment = |(slot, span): (u32, Span)| {
         let donor = Arc::clone(donors.at(slot)?);
         let end = span.target_end() as usize;

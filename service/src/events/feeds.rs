@@ -51,7 +51,18 @@ struct Followed {
     stop: oneshot::Sender<()>,
     ended: oneshot::Receiver<()>,
     progress: watch::Receiver<Progress>,
+    first_epoch: u64,
     ranks: Ranks,
+}
+
+impl Followed {
+    fn progress(&self) -> Progress {
+        let progress = *self.progress.borrow();
+        Progress {
+            epoch: self.first_epoch + progress.epoch,
+            ..progress
+        }
+    }
 }
 
 /// How one source is doing.
@@ -63,6 +74,8 @@ pub struct SourceStatus {
     pub ranks: Vec<u32>,
     pub blocks: u64,
     pub progress: Progress,
+    /// The number of its first epoch.
+    pub first_epoch: u64,
 }
 
 /// Why a source is not followed.
@@ -133,6 +146,7 @@ impl Feeds {
             stop,
             ended,
             progress: feed.progress(),
+            first_epoch: self.fleet.first_epoch(),
             ranks,
         };
         let work = async move {
@@ -159,7 +173,7 @@ impl Feeds {
         let gone = self.take(|source, _| source.worker == worker_id);
         let pushed = self.pushed.forget(worker_id);
         let sources = gone.len() + usize::from(!pushed.is_empty());
-        let mut ranks = end_all(gone).await;
+        let mut ranks = self.end_all(gone).await;
         ranks.extend(pushed);
         (ranks, sources)
     }
@@ -179,7 +193,7 @@ impl Feeds {
         let mut ended = Vec::new();
         for entry in gone {
             let worker = entry.named.source.worker.clone();
-            ended.push((worker, end_all(vec![entry]).await));
+            ended.push((worker, self.end_all(vec![entry]).await));
         }
         for named in wanted {
             let worker = named.source.worker.clone();
@@ -201,7 +215,8 @@ impl Feeds {
                 worker_id: source.worker.as_str().into(),
                 blocks: blocks(view, &ranks),
                 ranks: ranks.into_iter().map(|(rank, _)| rank).collect(),
-                progress: *entry.progress.borrow(),
+                progress: entry.progress(),
+                first_epoch: entry.first_epoch,
             }
         };
         let mut statuses: Vec<_> = self.followed.lock().iter().map(status).collect();
@@ -212,8 +227,24 @@ impl Feeds {
             blocks: blocks(view, &status.ranks),
             ranks: status.ranks.into_iter().map(|(rank, _)| rank).collect(),
             progress: status.progress,
+            first_epoch: status.first_epoch,
         }));
         statuses
+    }
+
+    // The ranks that were heard of, and those that were to be.
+    async fn end_all(&self, gone: Vec<Followed>) -> Vec<u32> {
+        let mut ranks = BTreeSet::new();
+        for entry in gone {
+            ranks.insert(entry.named.source.rank);
+            ranks.extend(entry.ranks.lock().iter().map(|(rank, _)| *rank));
+            drop(entry.stop);
+            // An error says that it has ended all the same.
+            let _ended = entry.ended.await;
+            let last = entry.progress.borrow().epoch;
+            self.fleet.end_epochs(entry.first_epoch + last);
+        }
+        ranks.into_iter().collect()
     }
 
     fn take(&self, is_gone: impl Fn(&Source, &Followed) -> bool) -> Vec<Followed> {
@@ -232,19 +263,6 @@ pub struct Stopping;
 fn blocks(view: &View, ranks: &[(u32, SourceId)]) -> u64 {
     let blocks = ranks.iter().map(|(_, source)| view.blocks(*source) as u64);
     blocks.sum()
-}
-
-// The ranks that were heard of, and those that were to be.
-async fn end_all(gone: Vec<Followed>) -> Vec<u32> {
-    let mut ranks = BTreeSet::new();
-    for entry in gone {
-        ranks.insert(entry.named.source.rank);
-        ranks.extend(entry.ranks.lock().iter().map(|(rank, _)| *rank));
-        drop(entry.stop);
-        // An error says that it has ended all the same.
-        let _ended = entry.ended.await;
-    }
-    ranks.into_iter().collect()
 }
 
 // Until nobody can send any more. What is followed then is dropped where it stands: the process

@@ -11,11 +11,11 @@ use std::{
 use kvatlas_events::{
     feed::State,
     pick::{Candidate, Load, SourceState, pick},
-    view::{self, OwnHash, Prompt, Shape, SourceId, chain},
+    view::{self, Match, OwnHash, Prompt, Shape, SourceId, chain},
 };
 use parking_lot::{Mutex, RwLock};
 
-use super::holdings::{Holding, best_of};
+use super::holdings::{self, Holding};
 use crate::donors::{catalog::Catalog, owners::OwnerKey, scope::Workers};
 
 /// How long a request weighs on the worker that it was given to when nobody says that it is done.
@@ -30,6 +30,8 @@ pub struct Fleet {
     pub(super) clock_ms: ClockMs,
     workers: RwLock<BTreeMap<Arc<OwnerKey>, Worker>>,
     load: Mutex<Load>,
+    /// Beyond the epochs of every source that was forgotten.
+    next_epoch: AtomicU64,
     /// So that equal workers take turns, and the instances of a service differ in their order.
     spread: AtomicU64,
 }
@@ -89,6 +91,7 @@ impl Fleet {
             clock_ms,
             workers: RwLock::default(),
             load: Mutex::new(Load::new(REQUEST_MS_MAX)),
+            next_epoch: AtomicU64::new(0),
             spread: AtomicU64::new(seed),
         }
     }
@@ -180,6 +183,17 @@ impl Fleet {
         self.load.lock().requests()
     }
 
+    /// What the epochs of a source that is followed from now on begin from: whoever brings a worker
+    /// again must not find the numbers of before.
+    pub(super) fn first_epoch(&self) -> u64 {
+        self.next_epoch.load(Ordering::Relaxed)
+    }
+
+    /// A source is forgotten, in its epoch of this number.
+    pub(super) fn end_epochs(&self, last: u64) {
+        self.next_epoch.fetch_max(last + 1, Ordering::Relaxed);
+    }
+
     /// False where another source brings the same worker already.
     pub(super) fn add(
         &self,
@@ -223,11 +237,13 @@ impl Fleet {
 
     fn held(&self, query: &WorkerQuery<'_>, shapes: &[Shape]) -> HashMap<SourceId, Holding> {
         let view = &self.catalog.residents.view;
-        let matches = shapes.iter().filter(|_| query.is_known).flat_map(|&shape| {
+        let shapes = shapes.iter().filter(|_| query.is_known);
+        let matches = shapes.map(|&shape| {
             let chain: Vec<OwnHash> = chain(&query.prompt, shape);
-            view.matches(shape, &chain)
+            (shape, view.matches(shape, &chain))
         });
-        best_of(matches)
+        let matches: Vec<(Shape, Vec<Match>)> = matches.collect();
+        holdings::held(&matches, |source| view.several_shapes(source))
     }
 }
 

@@ -38,6 +38,8 @@ struct PushedOwner {
     namespace: view::Namespace,
     has_replay: bool,
     ranks: Ranks,
+    /// The number of its first epoch.
+    first_epoch: u64,
     /// Who feeds it; None: nobody does.
     stream: Option<u64>,
     /// The number of the replay that was asked for last.
@@ -89,15 +91,19 @@ pub struct PushedStatus {
     pub owner: OwnerKey,
     pub ranks: Vec<(u32, SourceId)>,
     pub progress: Progress,
+    /// The number of its first epoch.
+    pub first_epoch: u64,
 }
 
 /// Why a stream cannot bring an owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushRefusal {
-    #[error("owner: {SOURCES_MAX} are followed, no more can be")]
+    /// There are [`SOURCES_MAX`] already.
     TooMany,
-    #[error("owner: its events are brought by another stream, or it was removed")]
+    /// Its events are brought by another stream, or it was removed.
     Superseded,
+    /// Its worker's events are followed over ZMQ.
+    Followed,
 }
 
 impl Pushed {
@@ -154,7 +160,8 @@ impl Pushed {
                 PushedStatus {
                     owner: key.clone(),
                     ranks,
-                    progress: owner.intake.progress(),
+                    progress: owner.progress(),
+                    first_epoch: owner.first_epoch,
                 }
             })
             .collect();
@@ -170,6 +177,7 @@ impl Pushed {
             if !stays {
                 ranks.push(key.data_parallel_rank);
                 ranks.extend(owner.ranks.lock().iter().map(|(rank, _)| *rank));
+                self.fleet.end_epochs(owner.progress().epoch);
                 owner.stream = None;
                 owner.intake.forget();
             }
@@ -200,6 +208,7 @@ impl Pushed {
                     drop(held);
                     return Ok(owner);
                 }
+                self.fleet.end_epochs(held.progress().epoch);
                 held.stream = None;
                 held.intake.forget();
                 drop(held);
@@ -232,6 +241,7 @@ impl Pushed {
             namespace,
             has_replay,
             ranks,
+            first_epoch: self.fleet.first_epoch(),
             stream: Some(stream),
             ask: 0,
             idle_since_ms: 0,
@@ -371,9 +381,17 @@ impl PushedOwner {
         }
     }
 
+    fn progress(&self) -> Progress {
+        let progress = self.intake.progress();
+        Progress {
+            epoch: self.first_epoch + progress.epoch,
+            ..progress
+        }
+    }
+
     fn standing(&self, replay_from: Option<u64>) -> Standing {
         Standing {
-            progress: self.intake.progress(),
+            progress: self.progress(),
             replay_from,
         }
     }

@@ -20,7 +20,6 @@ use super::{
     },
     events::{Answers, whole},
     incoming::Incoming,
-    status,
 };
 use crate::{
     access::Pass,
@@ -109,12 +108,10 @@ fn take(
         return Err(invalid("payload", "must be empty with replay_ended"));
     }
     let now_ms = core.clock.now_ms();
-    let refused = |refusal: PushRefusal| status::push(refusal);
     let mut wanted = None;
     if !stream.knows(&key) {
         if core.feeds.follows(&key.worker_id) {
-            let problem = "its worker's events are followed over ZMQ already";
-            return Err(Status::already_exists(format!("owner: {problem}")));
+            return Ok(refused(&key, PushRefusal::Followed));
         }
         let name = wire::selected(namespace)?;
         let name = name.map(|name| core.writable(pass, name)).transpose()?;
@@ -123,9 +120,10 @@ fn take(
             namespace: core.catalog.residents.engine_namespace(whole.as_ref()),
             has_replay: can_replay,
         };
-        wanted = stream
-            .introduce(&key, introduction, now_ms)
-            .map_err(refused)?;
+        wanted = match stream.introduce(&key, introduction, now_ms) {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Ok(refused(&key, refusal)),
+        };
     }
     let message = match (replay_ended, payload.is_empty()) {
         (true, _) => Message::ReplayEnded,
@@ -137,9 +135,13 @@ fn take(
             is_replayed: replayed,
         },
     };
-    let mut standing = stream.take(&key, message, now_ms).map_err(refused)?;
-    standing.replay_from = standing.replay_from.or(wanted);
-    Ok(answer(&key, &standing))
+    Ok(match stream.take(&key, message, now_ms) {
+        Ok(mut standing) => {
+            standing.replay_from = standing.replay_from.or(wanted);
+            answer(&key, &standing)
+        }
+        Err(refusal) => refused(&key, refusal),
+    })
 }
 
 fn answer(owner: &OwnerKey, standing: &Standing) -> v1::PublishResponse {
@@ -150,5 +152,16 @@ fn answer(owner: &OwnerKey, standing: &Standing) -> v1::PublishResponse {
         replay_from: standing.replay_from,
         source_state: wire::state_to_wire(progress.state).into(),
         source_epoch: progress.epoch,
+        refusal: v1::PublishRefusal::Unspecified.into(),
+    }
+}
+
+// An answer about this owner alone: whatever else the stream brings goes on.
+fn refused(owner: &OwnerKey, refusal: PushRefusal) -> v1::PublishResponse {
+    v1::PublishResponse {
+        owner: Some(wire::owner_to_wire(owner)),
+        source_state: v1::SourceState::Stale.into(),
+        refusal: wire::refusal_to_wire(refusal).into(),
+        ..v1::PublishResponse::default()
     }
 }

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use crate::{
     access::Refusal,
     donors::{owners::OwnerRefusal, writes::WriteRefusal},
-    events::{feeds::FollowError, pushed::PushRefusal},
+    events::feeds::FollowError,
     routing::{
         encoder::{EncoderError, registry},
         manifest::ManifestError,
@@ -73,15 +73,6 @@ pub fn follow(refusal: &FollowError) -> Status {
         FollowError::Taken { .. } | FollowError::Pushed => Code::AlreadyExists,
         FollowError::TooMany => Code::ResourceExhausted,
         FollowError::Stopping => Code::Unavailable,
-    };
-    Status::new(code, refusal.to_string())
-}
-
-#[must_use]
-pub fn push(refusal: PushRefusal) -> Status {
-    let code = match refusal {
-        PushRefusal::TooMany => Code::ResourceExhausted,
-        PushRefusal::Superseded => Code::Aborted,
     };
     Status::new(code, refusal.to_string())
 }

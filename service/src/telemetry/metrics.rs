@@ -1,6 +1,7 @@
 //! Counters and histograms, with every handle bound once at the start.
 
 mod donor_events;
+mod event_outcomes;
 pub mod latency;
 pub mod manifests;
 pub mod namespaces;
@@ -19,7 +20,9 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-pub use self::{donor_events::DonorEvents, latency::Latency, own::Reading};
+pub use self::{
+    donor_events::DonorEvents, event_outcomes::EventOutcomes, latency::Latency, own::Reading,
+};
 use self::{manifests::Manifests, namespaces::NamespaceSeries};
 use super::{recorder::RecorderCounters, traces::TraceCounters};
 use crate::donors::vocabulary::{FallbackReason, VectorSearch};
@@ -80,6 +83,7 @@ pub struct Metrics {
     pub reuse: Reuse,
     pub scorer: Scoring,
     pub workers: WorkerLookups,
+    pub event_outcomes: EventOutcomes,
     pub donor_events: DonorEvents,
     pub donor_registrations: Counter,
     pub donor_evictions: Counter,
@@ -198,6 +202,7 @@ impl Metrics {
             reuse: Reuse::new(r),
             scorer: Scoring::new(r),
             workers: WorkerLookups::new(r),
+            event_outcomes: EventOutcomes::new(r),
             donor_events: DonorEvents::new(r),
             donor_registrations: counter(
                 r,

@@ -35,6 +35,9 @@ mod online;
 #[path = "../../../events/tests/scenarios/payloads.rs"]
 mod payloads;
 #[cfg(test)]
+#[path = "../../../events/tests/scenarios/publisher.rs"]
+mod publisher;
+#[cfg(test)]
 mod queries;
 #[cfg(test)]
 #[path = "../report/live.rs"]

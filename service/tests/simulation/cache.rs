@@ -29,11 +29,11 @@ impl Layout {
     pub(crate) const ALL: [(u32, Layout); 7] = [
         (4, Layout::Plain),
         (3, Layout::Attention),
-        (3, Layout::TwoAttention),
-        (2, Layout::TwoSizes),
+        (4, Layout::TwoAttention),
+        (3, Layout::TwoSizes),
         (4, Layout::Hybrid),
         (2, Layout::SilentHybrid),
-        (1, Layout::SilentTwo),
+        (2, Layout::SilentTwo),
     ];
 
     pub(crate) fn groups(self) -> &'static [Group] {
@@ -83,11 +83,6 @@ impl Layout {
     pub(crate) fn strides(self) -> BTreeSet<usize> {
         self.groups().iter().map(|group| group.stride).collect()
     }
-
-    fn attention(self) -> impl Iterator<Item = (usize, &'static Group)> {
-        let groups = self.groups().iter().enumerate();
-        groups.filter(|(_, group)| !group.is_state)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,9 +120,26 @@ pub(crate) struct Cache {
     /// How often an attention block on the device lost a copy, and how often all were cleared.
     went: BTreeMap<Prefix, u64>,
     cleared: u64,
+    /// Attention groups that have stored anything on the device. The others count for nothing.
+    shown: BTreeSet<usize>,
+    /// How often one showed after another: it has no block of that one's.
+    joined: u64,
 }
 
 impl Cache {
+    /// A group stores something on the device.
+    pub(crate) fn show(&mut self, layout: Layout, number: usize) {
+        let groups = layout.groups();
+        if !groups[number].is_state && self.shown.insert(number) {
+            self.joined += u64::from(self.shown.len() > 1);
+        }
+    }
+
+    fn attention(&self, layout: Layout) -> impl Iterator<Item = (usize, &'static Group)> {
+        let groups = layout.groups().iter().enumerate();
+        groups.filter(|(number, _)| self.shown.contains(number))
+    }
+
     /// A block of a lane is announced, with a copy or without.
     pub(crate) fn store(&mut self, lane: Lane, last: &Prefix, blocks: usize, has_copy: bool) {
         let is_doubted = self.removed_now.contains(&(lane, last.clone()));
@@ -190,7 +202,7 @@ impl Cache {
                 part => part,
             }
         };
-        layout.attention().map(reach).min().unwrap()
+        self.attention(layout).map(reach).min().unwrap_or(0)
     }
 
     /// Whether a block of this stride may be claimed: it is there, or a copyless announcement of it
@@ -221,16 +233,19 @@ impl Cache {
 
     /// Whether so many of a prompt's first smallest blocks are there in every group.
     pub(crate) fn has_first(&self, layout: Layout, prompt: &Prefix, blocks: usize) -> bool {
-        layout.strides().into_iter().all(|stride| {
+        let strides = self.attention(layout).map(|(_, group)| group.stride);
+        let strides: BTreeSet<usize> = strides.collect();
+        let is_held = |&stride: &usize| {
             let mut ends = (1..=blocks / stride).map(|end| end * stride);
             ends.all(|end| self.is_there(layout, stride, &prompt.first(end)))
-        })
+        };
+        blocks == 0 || (!strides.is_empty() && strides.iter().all(is_held))
     }
 
-    /// A number that stays the same for as long as no copy of these blocks goes.
+    /// Numbers that stay the same for as long as no copy of these blocks goes.
     pub(crate) fn went(&self, prompt: &Prefix, blocks: usize) -> (u64, u64) {
         let of = |end| self.went.get(&prompt.first(end)).copied().unwrap_or(0);
-        (self.cleared, (1..=blocks).map(of).sum())
+        (self.cleared + self.joined, (1..=blocks).map(of).sum())
     }
 
     fn is_in_all(
@@ -240,10 +255,12 @@ impl Cache {
         last: &Prefix,
         holds: impl Fn(&Held) -> bool,
     ) -> bool {
-        layout
-            .attention()
+        let groups = self.attention(layout);
+        let mut groups = groups
             .filter(|(_, group)| group.stride == stride)
-            .all(|(number, _)| self.held(device(number), last).is_some_and(&holds))
+            .peekable();
+        groups.peek().is_some()
+            && groups.all(|(number, _)| self.held(device(number), last).is_some_and(&holds))
     }
 
     fn is_anywhere(&self, medium: Medium, last: &Prefix, holds: impl Fn(&Held) -> bool) -> bool {

@@ -10,7 +10,7 @@ use kvatlas::{
 use kvatlas_events::{
     event::Adapter,
     feed::State,
-    view::{self, Match, Prompt, SourceId, tenant_key},
+    view::{self, Match, Prompt, Shape, SourceId, tenant_key},
 };
 
 use crate::{
@@ -272,8 +272,15 @@ impl World<'_> {
                 .collect();
             let tokens = |source: SourceId| {
                 let of = matches.iter().filter(|found| found.source == source);
-                let tokens = of.map(|found| found.device_blocks * found.shape.block_size);
-                tokens.max().unwrap_or(0)
+                let of_shape = |found: &Match| {
+                    let tokens = found.device_blocks * found.shape.block_size;
+                    (found.shape, tokens)
+                };
+                let by_shape: BTreeMap<Shape, u32> = of.map(of_shape).collect();
+                let several = view.several_shapes(source).into_iter();
+                let least = several.map(|shape| by_shape.get(&shape).copied().unwrap_or(0));
+                let best = || by_shape.values().copied().max();
+                least.min().or_else(best).unwrap_or(0)
             };
             let mut expected: BTreeMap<OwnerKey, (State, u32)> = BTreeMap::new();
             for line in self.lines.iter().filter(|line| line.namespace == namespace) {

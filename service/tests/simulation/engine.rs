@@ -36,6 +36,10 @@ pub(crate) struct Style {
     pub(crate) kept_max: usize,
     /// Announces blocks without having made a copy.
     pub(crate) has_ghosts: bool,
+    /// Blocks of lower tiers, as multiples of those on the device.
+    pub(crate) lower_stride: usize,
+    /// The batch from which on groups beyond the first are used.
+    pub(crate) late: usize,
     /// Percent of batches with something that cannot be read.
     pub(crate) damage: u64,
 }
@@ -64,6 +68,8 @@ pub(crate) enum Damage {
 pub(crate) struct Moment {
     pub(crate) caches: Rc<BTreeMap<u32, Cache>>,
     pub(crate) damage: Damage,
+    /// Everything was cleared in it, and all of it can be read.
+    pub(crate) is_cleared: bool,
     /// An event so far meant less than it said.
     pub(crate) is_vague: bool,
 }
@@ -168,6 +174,7 @@ impl Process {
         self.moments.push(Moment {
             caches: Rc::new(self.caches.clone()),
             damage: draft.damage,
+            is_cleared: draft.segments.len() > 1 && draft.damage < Damage::Lossy,
             is_vague: self.is_vague,
         });
         frame
@@ -211,11 +218,7 @@ impl Process {
                 };
                 self.remove((cache, &mut lost), 2, random);
                 draft.damage = Damage::Lossy;
-                let forms: [&[u8]; 3] = [
-                    b"\x92\xacBlockRemoved\xa1x",
-                    b"\x82\xa4type\xabBlockStored\xacblock_hashes\xc0",
-                    b"\xc0",
-                ];
+                let forms: [&[u8]; 2] = [b"\x92\xacBlockRemoved\xa1x", b"\xc0"];
                 draft.push(random.pick(&forms).unwrap().to_vec());
             }
         }
@@ -232,7 +235,7 @@ impl Process {
         let mut from = hit;
         while from < prompt.depth() {
             let to = (from + random.between(1, CHUNK_MAX)).min(prompt.depth());
-            for number in 0..self.style.layout.groups().len() {
+            for number in self.groups() {
                 self.store(
                     (cache, draft),
                     (device(number), from..to, true),
@@ -241,6 +244,14 @@ impl Process {
                 );
             }
             from = to;
+        }
+    }
+
+    /// The groups in use.
+    fn groups(&self) -> std::ops::Range<usize> {
+        match self.moments.len() < self.style.late {
+            true => 0..1,
+            false => 0..self.style.layout.groups().len(),
         }
     }
 
@@ -258,7 +269,7 @@ impl Process {
         let has_copy = !self.style.has_ghosts || random.percent(50);
         let from = random.below(hit);
         let groups = self.style.layout.groups();
-        for number in (0..groups.len()).filter(|&number| !groups[number].is_state) {
+        for number in self.groups().filter(|&number| !groups[number].is_state) {
             self.store(
                 (cache, draft),
                 (device(number), from..hit, has_copy),
@@ -276,7 +287,10 @@ impl Process {
         prompt: &Prefix,
         random: &mut Random,
     ) {
-        let group = self.style.layout.groups()[lane.1];
+        let mut group = self.style.layout.groups()[lane.1];
+        if lane.0 != Medium::Device {
+            group.stride *= self.style.lower_stride;
+        }
         let (from, to) = match group.is_state {
             true => (range.start, range.end),
             false => {
@@ -286,6 +300,9 @@ impl Process {
         };
         if from >= to {
             return;
+        }
+        if lane.0 == Medium::Device {
+            cache.show(self.style.layout, lane.1);
         }
         let blocks = match group.is_state {
             true => to - from,
@@ -393,7 +410,7 @@ impl Process {
             return;
         }
         let from = random.below(hit);
-        if random.percent(60) {
+        if self.style.lower_stride > 1 || random.percent(60) {
             return self.store((cache, draft), (lane, from..hit, true), prompt, random);
         }
         let ends: Vec<usize> = (from + 1..=hit).collect();
@@ -438,9 +455,14 @@ impl Process {
         let ends: Vec<usize> = (1..=prompt.depth()).collect();
         let mut event = self.stored((Medium::Device, group), (0, &ends), &prompt);
         if let Event::Stored(stored) = &mut event {
-            let kinds = if self.style.damage > 0 { 3 } else { 1 };
+            let kinds = if self.style.damage > 0 { 4 } else { 1 };
             match random.below(kinds) {
                 0 => return draft.push(b"\x92\xabBlockPinned\xc0".to_vec()),
+                3 => {
+                    draft.damage = draft.damage.max(Damage::Odd);
+                    let form = b"\x82\xa4type\xabBlockStored\xacblock_hashes\xc0";
+                    return draft.push(form.to_vec());
+                }
                 // Its own parent.
                 1 => stored.parent = stored.hashes.last().copied(),
                 _ => stored.hashes.push(stored.hashes[0]),

@@ -169,14 +169,25 @@ impl Line {
             .filter(|_| is_whole)
     }
 
-    /// The worst of these batches.
+    /// The worst of these batches. What is cleared later was damaged in vain, where it was all;
+    /// whether it was is not sure of an engine with several ranks.
     pub(crate) fn damage(&self, first: u64, last: u64) -> Damage {
         let Some(connection) = &self.connection else {
             return Damage::None;
         };
-        let moments = &self.processes[connection.process].moments;
-        let damage = |number| moments[usize::try_from(number).unwrap()].damage;
-        (first..=last).map(damage).max().unwrap_or_default()
+        let Process { moments, style, .. } = &self.processes[connection.process];
+        let cleared = match style.ranks.len() {
+            1 => Damage::None,
+            _ => Damage::Odd,
+        };
+        (first..=last).fold(Damage::None, |worst, number| {
+            let moment = &moments[usize::try_from(number).unwrap()];
+            let before = match moment.is_cleared {
+                true => worst.min(cleared),
+                false => worst,
+            };
+            before.max(moment.damage)
+        })
     }
 
     /// The service begins to follow it.
@@ -254,7 +265,11 @@ impl Line {
             return None;
         }
         let connection = self.connection.as_ref();
-        let process = connection.expect("exact without a connection").process;
+        let connection = connection.expect("exact without a connection");
+        let (process, heard) = (connection.process, connection.heard);
+        let last = progress.applied.map(|(_, last)| last);
+        // A removal may be in it.
+        assert!(heard <= last, "exact while {heard:?} waits: {progress:?}");
         let Process { moments, style, .. } = &self.processes[process];
         let applied = progress.applied;
         let damage = applied.map(|(first, last)| self.damage(first, last));
@@ -444,8 +459,13 @@ impl Line {
             frames.clear();
             end = End::CutOff;
         } else if random.percent(self.faults.replay) {
-            match random.below(5) {
+            match random.below(6) {
                 0 => end = End::Silence,
+                // It says nothing at all.
+                5 => {
+                    frames.clear();
+                    end = End::Silence;
+                }
                 1 => end = End::CutOff,
                 2 => {
                     frames.truncate(random.between(0, frames.len()));

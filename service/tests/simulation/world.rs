@@ -292,6 +292,8 @@ fn style(ranks: &[u32], rank: u32, random: &mut Random) -> Style {
         },
         kept_max: *random.pick(&[0, 1, 3, 10, 1_000, 1_000]).unwrap(),
         has_ghosts: random.percent(40),
+        lower_stride: *random.pick(&[1, 1, 2]).unwrap(),
+        late: *random.pick(&[0, 4, 8, 12]).unwrap(),
         damage: *random.pick(&[0, 0, 0, 1]).unwrap(),
     }
 }

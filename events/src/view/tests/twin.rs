@@ -230,7 +230,11 @@ impl Twin {
                     self.sure.remove(&(lane, prefix.clone()));
                     *references -= 1;
                     if *references == 0 {
+                        let gone = prefix.clone();
                         self.held.remove(&(lane, hash));
+                        for (of, _, prefixes) in &mut self.loose {
+                            prefixes.retain(|prefix| of.0 != lane.0 || *prefix != gone);
+                        }
                     }
                 } else if let Some(references) = self.waiting_references.get_mut(&(lane, hash)) {
                     *references = references.saturating_sub(1);

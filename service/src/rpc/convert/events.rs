@@ -3,7 +3,7 @@
 use kvatlas_events::{
     event::Adapter,
     feed::{Progress, Source, State},
-    view::{self, Item, Prompt},
+    view::{self, Item, Outcome, Prompt},
 };
 use kvatlas_proto::v1;
 use tonic::Status;
@@ -23,6 +23,7 @@ use crate::{
     events::{
         feeds::SourceStatus,
         fleet::{WorkerMatch, WorkerQuery},
+        pushed::PushRefusal,
         sources::NamedSource,
     },
 };
@@ -207,6 +208,15 @@ pub fn state_to_wire(state: State) -> v1::SourceState {
 }
 
 #[must_use]
+pub fn refusal_to_wire(refusal: PushRefusal) -> v1::PublishRefusal {
+    match refusal {
+        PushRefusal::TooMany => v1::PublishRefusal::TooMany,
+        PushRefusal::Superseded => v1::PublishRefusal::Superseded,
+        PushRefusal::Followed => v1::PublishRefusal::Followed,
+    }
+}
+
+#[must_use]
 pub fn worker_to_wire(found: &WorkerMatch) -> v1::WorkerMatch {
     let holding = found.holding;
     v1::WorkerMatch {
@@ -228,7 +238,7 @@ pub fn source_to_wire(status: SourceStatus) -> v1::EventSourceStatus {
         epoch,
         applied,
         met,
-        outcomes: _,
+        outcomes,
     } = status.progress;
     v1::EventSourceStatus {
         source: status.source.as_ref().map(spelled).unwrap_or_default(),
@@ -248,6 +258,13 @@ pub fn source_to_wire(status: SourceStatus) -> v1::EventSourceStatus {
         unknown_events: met.unknown_events,
         malformed_events: met.malformed_events,
         undecodable_batches: met.decode_errors,
+        refused_batches: met.refused_batches,
+        malformed_messages: met.malformed_messages,
+        outcomes: Outcome::ALL
+            .iter()
+            .map(|&(outcome, name)| (name.to_owned(), outcomes.get(outcome)))
+            .filter(|(_, count)| *count > 0)
+            .collect(),
     }
 }
 

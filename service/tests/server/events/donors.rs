@@ -15,20 +15,20 @@ use crate::{
 
 const WORKER: &str = "vllm-0";
 const HOLDER: &str = "engine-1";
-const BLOCKS: u64 = 64;
-const TOKENS: u32 = 1024;
+pub(super) const BLOCKS: u64 = 64;
+pub(super) const TOKENS: u32 = 1024;
 
 /// A server that gives leases, and a sidecar of one engine.
-struct Story {
-    harness: Harness,
+pub(super) struct Story {
+    pub(super) harness: Harness,
     donors: DonorsClient<Channel>,
     leases: LeasesClient<Channel>,
-    sidecar: Sidecar,
+    pub(super) sidecar: Sidecar,
     _server: InProcess,
 }
 
 impl Story {
-    async fn begin() -> Story {
+    pub(super) async fn begin() -> Story {
         let server = common::start_with(|args| args.mode = Some(ServeMode::Materialize));
         let mut harness = Harness::on(&server.clients);
         let sidecar = Sidecar::open(&mut harness, WORKER, Some(100)).await;
@@ -48,7 +48,12 @@ impl Story {
         }
     }
 
-    async fn register(&mut self, donor_id: &str, medium: v1::Medium, block_hashes: &[u64]) {
+    pub(super) async fn register(
+        &mut self,
+        donor_id: &str,
+        medium: v1::Medium,
+        block_hashes: &[u64],
+    ) {
         let hash = |hash: &u64| hash.to_be_bytes().to_vec().into();
         let request = v1::RegisterDonorRequest {
             donor_id: donor_id.into(),
@@ -66,34 +71,32 @@ impl Story {
         within(self.donors.register_donor(request)).await.unwrap();
     }
 
-    async fn find(&mut self) -> v1::FindDonorResponse {
-        let request = v1::FindDonorRequest {
-            // One more, which is left to compute.
-            tokens: tokens(TOKENS + 1),
-            namespace: common::selector(common::namespace()),
-            holder: HOLDER.into(),
-            readable_store_ids: vec!["store".into()],
-            gates: Some(v1::Gates {
-                min_reuse_tokens: Some(16),
-                min_similarity: Some(0.1),
-                min_reuse_ratio: Some(0.1),
-                ..v1::Gates::default()
-            }),
-            ..v1::FindDonorRequest::default()
-        };
-        within(self.donors.find_donor(request))
-            .await
-            .unwrap()
-            .into_inner()
+    pub(super) async fn find(&mut self) -> v1::FindDonorResponse {
+        let found = within(self.donors.find_donor(request())).await;
+        found.unwrap().into_inner()
     }
 
     /// The tokens that can be leased, and the lease.
-    async fn leased(&mut self) -> (u32, Vec<u8>) {
+    pub(super) async fn leased(&mut self) -> (u32, Vec<u8>) {
         let answer = self.find().await;
         assert_eq!(answer.outcome(), FindOutcome::Prefix, "{answer:?}");
         let lease = answer.lease.expect("a lease");
         let found = answer.r#match.unwrap();
         (found.reusable_prefix_tokens, lease.id.to_vec())
+    }
+
+    /// What the segments list: donors, and tokens from their starts.
+    async fn segments(&mut self) -> Vec<(String, u32)> {
+        let request = v1::FindDonorRequest {
+            segment_donors_max: 4,
+            ..request()
+        };
+        let answer = within(self.donors.find_donor(request)).await.unwrap();
+        let segments = answer.into_inner().segments.into_iter();
+        let end = |span: v1::Span| span.donor_start + span.length;
+        segments
+            .map(|segment| (segment.donor_id, end(segment.span.unwrap())))
+            .collect()
     }
 
     async fn check_stale(&mut self, says: &str) {
@@ -102,7 +105,7 @@ impl Story {
         assert!(answer.detail.contains(says), "{}", answer.detail);
     }
 
-    async fn state(&mut self, lease_id: &[u8]) -> LeaseState {
+    pub(super) async fn state(&mut self, lease_id: &[u8]) -> LeaseState {
         let request = v1::ValidateRequest {
             lease_id: lease_id.to_vec().into(),
             holder: HOLDER.into(),
@@ -111,7 +114,7 @@ impl Story {
         state.into_inner().state()
     }
 
-    async fn store(&mut self, blocks: std::ops::RangeInclusive<u64>) {
+    pub(super) async fn store(&mut self, blocks: std::ops::RangeInclusive<u64>) {
         let first = u32::try_from(*blocks.start()).unwrap() - 1;
         let parent = Some(blocks.start() - 1).filter(|parent| *parent > 0);
         let names: Vec<u64> = blocks.collect();
@@ -121,6 +124,23 @@ impl Story {
 
     async fn remove(&mut self, blocks: &[u64]) {
         self.sidecar.publish(&batch(&[removed(blocks)])).await;
+    }
+}
+
+fn request() -> v1::FindDonorRequest {
+    v1::FindDonorRequest {
+        // One more, which is left to compute.
+        tokens: tokens(TOKENS + 1),
+        namespace: common::selector(common::namespace()),
+        holder: HOLDER.into(),
+        readable_store_ids: vec!["store".into()],
+        gates: Some(v1::Gates {
+            min_reuse_tokens: Some(16),
+            min_similarity: Some(0.1),
+            min_reuse_ratio: Some(0.1),
+            ..v1::Gates::default()
+        }),
+        ..v1::FindDonorRequest::default()
     }
 }
 
@@ -240,4 +260,19 @@ async fn a_worker_that_is_removed_takes_its_device_donors_along_and_no_others() 
     assert_eq!(reusable, TOKENS);
     story.harness.unfollow(WORKER).await;
     assert_eq!(story.state(&lease).await, LeaseState::Valid);
+}
+
+#[tokio::test]
+async fn segments_list_what_is_left_of_a_donor_and_nothing_where_nothing_is() {
+    let mut story = Story::begin().await;
+    story.register("d", v1::Medium::Device, &[]).await;
+    story.store(1..=BLOCKS).await;
+    assert_eq!(story.segments().await, [("d".to_owned(), TOKENS)]);
+    story.remove(&[33]).await;
+    assert_eq!(story.segments().await, [("d".to_owned(), 512)]);
+    let cleared = serde_json::json!({ "type": "AllBlocksCleared" });
+    story.sidecar.publish(&batch(&[cleared])).await;
+    assert_eq!(story.segments().await, []);
+    story.store(1..=16).await;
+    assert_eq!(story.segments().await, [("d".to_owned(), 256)]);
 }

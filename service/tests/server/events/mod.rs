@@ -3,6 +3,9 @@
 mod donors;
 mod file;
 mod harness;
+mod lost;
+mod outcomes;
 mod publish;
 mod scenarios;
+mod trust;
 mod workers;

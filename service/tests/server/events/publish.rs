@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use kvatlas_proto::v1::{self, SourceState};
+use kvatlas_proto::v1::{self, PublishRefusal, SourceState};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
@@ -19,8 +19,8 @@ use crate::{
 
 /// Forwards one engine's batches.
 pub(super) struct Sidecar {
-    requests: mpsc::Sender<v1::PublishRequest>,
-    answers: Streaming<v1::PublishResponse>,
+    pub(super) requests: mpsc::Sender<v1::PublishRequest>,
+    pub(super) answers: Streaming<v1::PublishResponse>,
     worker: String,
     /// None: it cannot send again.
     kept_max: Option<usize>,
@@ -58,7 +58,7 @@ impl Sidecar {
         }
     }
 
-    fn keep(&mut self, payload: &[u8]) -> u64 {
+    pub(super) fn keep(&mut self, payload: &[u8]) -> u64 {
         let sequence = self.next;
         self.next += 1;
         self.kept.push_back((sequence, payload.to_vec()));
@@ -188,10 +188,8 @@ async fn a_later_stream_takes_over_and_bad_requests_name_their_field() {
     first.publish(&batch(&[stored(&[1], None, 0)])).await;
     let mut second = Sidecar::open(&mut harness, "w", None).await;
     second.publish(&batch(&[stored(&[1, 2], None, 0)])).await;
-    let late = first.request();
-    first.requests.send(late).await.unwrap();
-    let refused = within(first.answers.message()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Aborted);
+    let late = first.exchange(first.request()).await;
+    assert_eq!(late.refusal(), PublishRefusal::Superseded);
     let answer = harness.find(question(0..48)).await;
     assert_eq!(answer.workers[0].device_blocks, 2);
 
@@ -236,4 +234,82 @@ async fn a_later_stream_takes_over_and_bad_requests_name_their_field() {
         harness.follow(source).await.unwrap_err().code(),
         Code::AlreadyExists
     );
+}
+
+#[tokio::test]
+async fn what_is_refused_of_one_owner_costs_no_other() {
+    let mut harness = Harness::start();
+    let mut first = Sidecar::open(&mut harness, "healthy", None).await;
+    first.publish(&batch(&[stored(&[1], None, 0)])).await;
+    let of = |owner: &str, request: v1::PublishRequest| v1::PublishRequest {
+        owner: common::owner(owner),
+        ..request
+    };
+    for owner in ["taken", "removed"] {
+        let known = first.exchange(of(owner, first.request())).await;
+        assert_eq!(known.refusal(), PublishRefusal::Unspecified);
+    }
+    let mut second = Sidecar::open(&mut harness, "taken", None).await;
+    second.publish(&batch(&[stored(&[1], None, 0)])).await;
+    assert_eq!(harness.unfollow("removed").await.removed_sources, 1);
+    let source = "tcp://127.0.0.1:1,worker=followed".to_owned();
+    assert!(harness.follow(source).await.unwrap());
+
+    let refused = [
+        ("taken", PublishRefusal::Superseded),
+        ("removed", PublishRefusal::Superseded),
+        ("followed", PublishRefusal::Followed),
+    ];
+    for (owner, why) in refused {
+        let answer = first.exchange(of(owner, first.request())).await;
+        assert_eq!(answer.refusal(), why, "{owner}");
+        assert_eq!(answer.owner, common::owner(owner));
+        assert_eq!(answer.source_state(), SourceState::Stale);
+    }
+    // Those that are there and 1022 others are as many as may be.
+    for number in 0..1022 {
+        let request = of(&format!("other-{number}"), first.request());
+        let answer = first.exchange(request).await;
+        assert_eq!(answer.refusal(), PublishRefusal::Unspecified);
+    }
+    let answer = first.exchange(of("one-more", first.request())).await;
+    assert_eq!(answer.refusal(), PublishRefusal::TooMany);
+
+    let healthy = first.publish(&batch(&[stored(&[2], Some(1), 16)])).await;
+    assert_eq!(healthy.source_state(), SourceState::Exact);
+    assert_eq!(
+        (healthy.applied_sequence, healthy.source_epoch),
+        (Some(1), 0)
+    );
+}
+
+#[tokio::test]
+async fn the_epochs_of_an_owner_rise_for_as_long_as_the_server_runs() {
+    let mut harness = Harness::start();
+    let (mut epochs, mut sidecars) = (Vec::new(), Vec::new());
+    // Begun anew, in another namespace, after it was removed, and in the first namespace again.
+    let namespaces = ["m", "other", "other", "m"];
+    for (turn, model) in namespaces.into_iter().enumerate() {
+        if turn == 2 {
+            harness.unfollow("w").await;
+        }
+        let mut sidecar = Sidecar::open(&mut harness, "w", None).await;
+        let namespace = v1::Namespace {
+            model: model.into(),
+            ..common::namespace()
+        };
+        for sequence in [1, 0] {
+            let request = v1::PublishRequest {
+                sequence,
+                payload: batch(&[stored(&[1], None, 0)]).into(),
+                namespace: common::selector(namespace.clone()),
+                ..sidecar.request()
+            };
+            epochs.push(sidecar.exchange(request).await.source_epoch);
+        }
+        sidecars.push(sidecar);
+    }
+    assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
+    let source = harness.source("w").await.unwrap();
+    assert_eq!(Some(&source.epoch), epochs.last());
 }

@@ -1,0 +1,74 @@
+//! What became of events is told: to operators by metrics, and of each source by its status.
+
+use serde_json::json;
+
+use crate::{
+    common::{self, http_get},
+    events::{harness::Harness, publish::Sidecar},
+    payloads::{batch, removed, stored},
+};
+
+#[tokio::test]
+async fn what_became_of_events_is_told_of_each_source_and_over_all() {
+    let server = common::start();
+    let mut harness = Harness::on(&server.clients);
+    let mut weird = stored(&[7], None, 0);
+    weird["kv_cache_spec_kind"] = json!("weird");
+    weird["group_idx"] = json!(3);
+    let events = [
+        stored(&[1, 2], None, 0),
+        weird,
+        stored(&[9], Some(8), 512),
+        removed(&[55]),
+    ];
+    let mut sidecars = Vec::new();
+    for worker in ["one", "other"] {
+        let mut sidecar = Sidecar::open(&mut harness, worker, None).await;
+        sidecar.publish(&batch(&events)).await;
+        sidecars.push(sidecar);
+    }
+    let expected = [
+        ("stored", 2),
+        ("unknown_kind", 1),
+        ("orphan_held", 1),
+        ("removed_unknown", 1),
+    ];
+    let of_one = harness.source("one").await.unwrap();
+    let told = of_one.outcomes.iter();
+    let mut told: Vec<_> = told.map(|(name, count)| (name.as_str(), *count)).collect();
+    let mut sorted = expected.to_vec();
+    sorted.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, sorted);
+
+    let page = http_get(server.server.http_address(), "/metrics");
+    for (outcome, count) in expected.into_iter().chain([("conflict", 0)]) {
+        let line = format!(
+            "\nkvatlas_events_outcomes{{outcome=\"{outcome}\"}} {}\n",
+            2 * count
+        );
+        assert!(page.contains(&line), "{line} of {page}");
+    }
+    for name in [
+        "kvatlas_event_batches_refused",
+        "kvatlas_event_messages_malformed",
+    ] {
+        assert!(page.contains(&format!("\n{name} 0\n")), "{name} of {page}");
+    }
+}
+
+#[tokio::test]
+async fn batches_without_room_are_counted() {
+    let mut harness = Harness::start();
+    let mut sidecar = Sidecar::open(&mut harness, "wide", None).await;
+    // As many ranks as a source may name, and one more.
+    for rank in 0..=64 {
+        let mut payload = batch(&[]);
+        let rank_byte = payload.last_mut().unwrap();
+        *rank_byte = rank;
+        sidecar.publish(&payload).await;
+    }
+    let source = harness.source("wide").await.unwrap();
+    assert_eq!((source.refused_batches, source.malformed_messages), (1, 0));
+    assert_eq!(source.data_parallel_ranks.len(), 64);
+}
