@@ -46,7 +46,7 @@ pub struct Start {
 /// One donor look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Lookup {
-    /// See [`Line::parse`] for what absent fields mean: none of them is ever null.
+    /// The join key; absent when the request had no id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Digest>,
     pub took_us: Micros,

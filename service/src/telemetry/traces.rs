@@ -246,8 +246,8 @@ fn span(seat: &Seat, took_ns: u64) -> SpanData {
     }
 }
 
-/// Sends spans in batches, until `end` and what waits by then. A collector that does not take them is told of
-/// once, until it does.
+/// Sends spans in batches, until `end` and what waits by then. A collector that does not take them
+/// is told of once, until it does.
 pub async fn send_all(
     mut waiting: mpsc::Receiver<SpanData>,
     exporter: impl SpanExporter,
