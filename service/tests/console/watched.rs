@@ -78,8 +78,11 @@ async fn numbers_of_real_traffic_appear() {
     let squares =
         "document.querySelector('#blocks path.b-all').getAttribute('d').match(/M/g).length";
     assert_eq!(browser.value(squares).await, 16);
-    let ask = "const form = document.getElementById('ask');
-        form.elements.prefix.value = 'nothing'; form.requestSubmit()";
+    let ask = "{
+        const form = document.getElementById('ask');
+        form.elements.prefix.value = 'nothing';
+        form.requestSubmit();
+    }";
     browser.value(ask).await;
     browser
         .wait_for(&format!(
