@@ -57,8 +57,8 @@ fn event(stream: &mut impl BufRead) -> Value {
     serde_json::from_str(line.trim_start_matches("data: ")).unwrap()
 }
 
-#[test]
-fn pages_fetch_nothing_elsewhere_and_run_nothing_inline() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_fetch_nothing_elsewhere_and_run_nothing_inline() {
     let server = common::start();
     let address = server.server.http_address();
     for (path, kind) in [

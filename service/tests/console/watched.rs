@@ -78,8 +78,11 @@ async fn numbers_of_real_traffic_appear() {
     let squares =
         "document.querySelector('#blocks path.b-all').getAttribute('d').match(/M/g).length";
     assert_eq!(browser.value(squares).await, 16);
-    let ask = "const form = document.getElementById('ask');
-        form.elements.prefix.value = 'nothing'; form.requestSubmit()";
+    let ask = "{
+        const form = document.getElementById('ask');
+        form.elements.prefix.value = 'nothing';
+        form.requestSubmit();
+    }";
     browser.value(ask).await;
     browser
         .wait_for(&format!(
@@ -94,6 +97,16 @@ async fn numbers_of_real_traffic_appear() {
         .wait_for(&format!("{said}.startsWith('16 of 128 blocks')"))
         .await;
 
+    keep_pictures(&mut browser).await;
+    // The one thing that failed on purpose: a prefix that is not there.
+    let complaints = browser.complaints.iter();
+    let others: Vec<_> = complaints
+        .filter(|it| !it.contains("404 (Not Found)"))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+async fn keep_pictures(browser: &mut Browser) {
     for (width, scheme, name) in [
         (1280, "light", "console-light.png"),
         (1280, "dark", "console-dark.png"),
@@ -104,12 +117,6 @@ async fn numbers_of_real_traffic_appear() {
         assert_eq!(browser.value(fits).await, true, "{name}");
         browser.picture(name).await;
     }
-    // The one thing that failed on purpose: a prefix that is not there.
-    let complaints = browser.complaints.iter();
-    let others: Vec<_> = complaints
-        .filter(|it| !it.contains("404 (Not Found)"))
-        .collect();
-    assert!(others.is_empty(), "{others:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -72,7 +72,8 @@ fn line(check: &Check) -> String {
     let limit = if check.is_minimum { "≥" } else { "≤" };
     format!(
         "<li class=\"{class}\"><span class=\"tick\" role=\"img\" aria-label=\"{said}\">{mark}\
-         </span><span>{}{judged}</span><span class=\"num\">{} <small>{limit} {}</small></span></li>",
+         </span><span>{}{judged}</span><span class=\"num\">{} <small>{limit} {}</small></span>\
+         </li>",
         escape(check.name),
         escape(&value(check.measured)),
         escape(&value(check.limit))
