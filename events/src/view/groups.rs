@@ -92,20 +92,15 @@ impl Source {
     }
 
     /// Tells readers how each lane counts, and whoever relies on blocks on the device where that
-    /// takes more of the groups than before: until those hold a block too it is not there. Nor is
-    /// it where a group cuts tokens as none did before.
-    pub(super) fn publish_anew(&mut self, around: &mut Around<'_>) {
+    /// takes more of the groups than before: until those hold a block too it is not there.
+    pub(super) fn publish_anew(&self, around: &mut Around<'_>) {
         let before: Vec<Role> = (0..self.lanes.len())
             .map(|lane| around.lanes.role(self.seat(lane)))
             .collect();
         self.publish(around.lanes);
-        let cuts = self.device_shapes();
-        let is_cut_anew = cuts.iter().any(|shape| !self.cuts.contains(shape));
-        self.cuts = cuts;
         for (number, lane) in self.lanes.iter().enumerate() {
             let now = around.lanes.role(self.seat(number));
-            let asks_more = is_cut_anew || asks_more(before[number], now);
-            if lane.medium == Medium::Device && asks_more {
+            if lane.medium == Medium::Device && asks_more(before[number], now) {
                 around.changes.extend(lane.places().map(|place| {
                     let own = around.index.own(place);
                     Change::Removed {

@@ -32,8 +32,6 @@ pub(super) struct Source {
     pub(super) announced: Vec<Shape>,
     /// The same of its attention groups on the device, where they have several.
     pub(super) several: Vec<Shape>,
-    /// The shapes of blocks on the device, when whoever relies on them was told last.
-    pub(super) cuts: Vec<Shape>,
     /// A group on the device found no lane: what it holds and drops is not known, and so no block
     /// is known to be there.
     pub(super) is_crowded: bool,
@@ -72,7 +70,6 @@ impl Source {
             is_removed: false,
             announced: Vec::new(),
             several: Vec::new(),
-            cuts: Vec::new(),
             is_crowded: false,
         }
     }
