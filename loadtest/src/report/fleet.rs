@@ -207,7 +207,7 @@ impl Fleet {
         lookup.reusable_tokens = part(lookup.prompt_tokens, ratio).max(512);
         lookup.verified_tokens = part(lookup.prompt_tokens, most).max(lookup.reusable_tokens);
         lookup.prompt_tokens = lookup.prompt_tokens.max(lookup.verified_tokens);
-        self.measured(lookup);
+        Self::measured(lookup);
         lookup.tier = Some(tier);
         let donor = self.zipf(DONORS) as u64;
         lookup.donor = Some(digest(donor, 1));
@@ -224,7 +224,7 @@ impl Fleet {
         let ratio = 0.62 * self.random.unit().sqrt();
         lookup.reusable_tokens = part(lookup.prompt_tokens, ratio);
         lookup.verified_tokens = lookup.reusable_tokens;
-        self.measured(lookup);
+        Self::measured(lookup);
         let gates = default_gates();
         let low_similarity = lookup
             .similarity
@@ -259,7 +259,7 @@ impl Fleet {
         }
     }
 
-    fn measured(&mut self, lookup: &mut Lookup) {
+    fn measured(lookup: &mut Lookup) {
         let of = |tokens: u32| f64::from(tokens) / f64::from(lookup.prompt_tokens);
         lookup.similarity = Some(Share::of(of(lookup.verified_tokens)));
         lookup.reuse_ratio = Some(Share::of(of(lookup.reusable_tokens)));
