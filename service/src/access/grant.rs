@@ -105,6 +105,7 @@ pub const CALLS: &[Call] = &[
     stream("/kvatlas.v1.Routing/PutPrior", Callers::Bakers),
     one("/kvatlas.v1.Routing/GetPrior", Callers::EnginesAndBakers),
     one("/kvatlas.v1.Routing/ListPriors", Callers::Bakers),
+    stream("/kvatlas.v1.Routing/ReadPrior", Callers::Bakers),
     one("/kvatlas.v1.Routing/DeletePrior", Callers::Bakers),
     stream("/kvatlas.v1.Routing/PutKeySummary", Callers::Bakers),
     one(
@@ -122,6 +123,7 @@ pub const CALLS: &[Call] = &[
     one("/kvatlas.v1.Admin/AddEventSource", Callers::WholeServer),
     one("/kvatlas.v1.Admin/RemoveEventSource", Callers::WholeServer),
     one("/kvatlas.v1.Admin/ListEventSources", Callers::WholeServer),
+    stream("/kvatlas.v1.Admin/ReadWindow", Callers::WholeServer),
     one("/grpc.health.v1.Health/Check", Callers::Health),
     stream("/grpc.health.v1.Health/Watch", Callers::Health),
     stream(

@@ -40,13 +40,14 @@ const ENGINES: [&str; 23] = [
     "ServerReflection/ServerReflectionInfo",
     "Health/Check",
 ];
-const BAKERS: [&str; 16] = [
+const BAKERS: [&str; 17] = [
     "Routing/GetManifest",
     "Routing/GetManifests",
     "Routing/PutQuery",
     "Routing/PutPrior",
     "Routing/GetPrior",
     "Routing/ListPriors",
+    "Routing/ReadPrior",
     "Routing/DeletePrior",
     "Routing/PutKeySummary",
     "Routing/GetKeySummary",
@@ -59,11 +60,12 @@ const BAKERS: [&str; 16] = [
     "ServerReflection/ServerReflectionInfo",
 ];
 /// Not for an operator of some tenants; of SetMode the server's mode, which an empty message is.
-const WHOLE_SERVER: [&str; 4] = [
+const WHOLE_SERVER: [&str; 5] = [
     "Admin/SetMode",
     "Admin/AddEventSource",
     "Admin/RemoveEventSource",
     "Admin/ListEventSources",
+    "Admin/ReadWindow",
 ];
 
 /// The path of every call that is served, and whether it is a stream.

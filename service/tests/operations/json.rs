@@ -77,6 +77,7 @@ fn priors(asked: &mut Asked<'_>) {
     asked.json(&["lease", "validate", id], 0);
     asked.json(&["lease", "renew", "00", "--holder", "h"], 3);
     asked.json(&["lease", "release", "00", "--holder", "h"], 3);
+    asked.json(&["report", "--live"], 0);
     asked.json(&["export", &backup], 0);
     asked.json(&["import", &backup], 0);
     asked.json(&["prior", "rm", "C1"], 0);

@@ -132,6 +132,20 @@ class RemoveEventSourceResponse(_message.Message):
     removed_donors: int
     def __init__(self, removed_sources: _Optional[int] = ..., removed_donors: _Optional[int] = ...) -> None: ...
 
+class ReadWindowRequest(_message.Message):
+    __slots__ = ("since_ms", "records_max")
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    since_ms: int
+    records_max: int
+    def __init__(self, since_ms: _Optional[int] = ..., records_max: _Optional[int] = ...) -> None: ...
+
+class ReadWindowResponse(_message.Message):
+    __slots__ = ("lines",)
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lines: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ListEventSourcesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -143,7 +157,14 @@ class ListEventSourcesResponse(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[EventSourceStatus, _Mapping]]] = ...) -> None: ...
 
 class EventSourceStatus(_message.Message):
-    __slots__ = ("source", "worker_id", "data_parallel_ranks", "state", "epoch", "first_sequence", "last_sequence", "blocks", "batches", "events", "gaps", "replays", "connections", "connection_failures", "unknown_events", "malformed_events", "undecodable_batches")
+    __slots__ = ("source", "worker_id", "data_parallel_ranks", "state", "epoch", "first_sequence", "last_sequence", "blocks", "batches", "events", "gaps", "replays", "connections", "connection_failures", "unknown_events", "malformed_events", "undecodable_batches", "refused_batches", "malformed_messages", "outcomes")
+    class OutcomesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_PARALLEL_RANKS_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +182,9 @@ class EventSourceStatus(_message.Message):
     UNKNOWN_EVENTS_FIELD_NUMBER: _ClassVar[int]
     MALFORMED_EVENTS_FIELD_NUMBER: _ClassVar[int]
     UNDECODABLE_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    MALFORMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     source: str
     worker_id: str
     data_parallel_ranks: _containers.RepeatedScalarFieldContainer[int]
@@ -178,4 +202,7 @@ class EventSourceStatus(_message.Message):
     unknown_events: int
     malformed_events: int
     undecodable_batches: int
-    def __init__(self, source: _Optional[str] = ..., worker_id: _Optional[str] = ..., data_parallel_ranks: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[_events_pb2.SourceState, str]] = ..., epoch: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., blocks: _Optional[int] = ..., batches: _Optional[int] = ..., events: _Optional[int] = ..., gaps: _Optional[int] = ..., replays: _Optional[int] = ..., connections: _Optional[int] = ..., connection_failures: _Optional[int] = ..., unknown_events: _Optional[int] = ..., malformed_events: _Optional[int] = ..., undecodable_batches: _Optional[int] = ...) -> None: ...
+    refused_batches: int
+    malformed_messages: int
+    outcomes: _containers.ScalarMap[str, int]
+    def __init__(self, source: _Optional[str] = ..., worker_id: _Optional[str] = ..., data_parallel_ranks: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[_events_pb2.SourceState, str]] = ..., epoch: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., blocks: _Optional[int] = ..., batches: _Optional[int] = ..., events: _Optional[int] = ..., gaps: _Optional[int] = ..., replays: _Optional[int] = ..., connections: _Optional[int] = ..., connection_failures: _Optional[int] = ..., unknown_events: _Optional[int] = ..., malformed_events: _Optional[int] = ..., undecodable_batches: _Optional[int] = ..., refused_batches: _Optional[int] = ..., malformed_messages: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ...) -> None: ...

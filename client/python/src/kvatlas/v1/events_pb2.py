@@ -16,37 +16,39 @@ from kvatlas.v1 import common_pb2 as kvatlas_dot_v1_dot_common__pb2
 from kvatlas.v1 import donors_pb2 as kvatlas_dot_v1_dot_donors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvatlas/v1/events.proto\x12\nkvatlas.v1\x1a\x17kvatlas/v1/common.proto\x1a\x17kvatlas/v1/donors.proto\"\xc3\x01\n\x0ePublishRequest\x12 \n\x05owner\x18\x01 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x30\n\tnamespace\x18\x04 \x01(\x0b\x32\x1d.kvatlas.v1.NamespaceSelector\x12\x10\n\x08replayed\x18\x05 \x01(\x08\x12\x14\n\x0creplay_ended\x18\x06 \x01(\x08\x12\x12\n\ncan_replay\x18\x07 \x01(\x08\"\xd6\x01\n\x0fPublishResponse\x12 \n\x05owner\x18\x01 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x1d\n\x10\x61pplied_sequence\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0breplay_from\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12-\n\x0csource_state\x18\x04 \x01(\x0e\x32\x17.kvatlas.v1.SourceState\x12\x14\n\x0csource_epoch\x18\x05 \x01(\x04\x42\x13\n\x11_applied_sequenceB\x0e\n\x0c_replay_from\"\xb7\x01\n\x12\x46indWorkersRequest\x12\"\n\x06tokens\x18\x01 \x01(\x0b\x32\x12.kvatlas.v1.Tokens\x12\x30\n\tnamespace\x18\x02 \x01(\x0b\x32\x1d.kvatlas.v1.NamespaceSelector\x12\x0c\n\x04pick\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12)\n\x05items\x18\x05 \x03(\x0b\x32\x1a.kvatlas.v1.MultimodalItem\"C\n\x0eMultimodalItem\x12\x12\n\nidentifier\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x01(\r\"\xeb\x01\n\x0bWorkerMatch\x12 \n\x05owner\x18\x01 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x15\n\rdevice_blocks\x18\x02 \x01(\r\x12\x15\n\rdevice_tokens\x18\x03 \x01(\r\x12\x19\n\x11lower_tier_blocks\x18\x04 \x01(\r\x12-\n\x0csource_state\x18\x05 \x01(\x0e\x32\x17.kvatlas.v1.SourceState\x12\x13\n\x0bload_blocks\x18\x06 \x01(\r\x12\x19\n\x11lower_tier_tokens\x18\x07 \x01(\r\x12\x12\n\nblock_size\x18\x08 \x01(\r\"\x8d\x01\n\x13\x46indWorkersResponse\x12(\n\x07workers\x18\x01 \x03(\x0b\x32\x17.kvatlas.v1.WorkerMatch\x12!\n\x06picked\x18\x02 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x16\n\x0e\x63harged_blocks\x18\x03 \x01(\r\x12\x11\n\tin_flight\x18\x04 \x01(\x08\",\n\x15\x46inishRequestsRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"*\n\x16\x46inishRequestsResponse\x12\x10\n\x08\x66inished\x18\x01 \x01(\r\"*\n\x19PublishDonorEventsRequest\x12\r\n\x05\x65vent\x18\x01 \x01(\x0c\"\\\n\x1aPublishDonorEventsResponse\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.kvatlas.v1.DonorEventOutcome\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t*v\n\x0bSourceState\x12\x1c\n\x18SOURCE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SOURCE_STATE_EXACT\x10\x01\x12\x19\n\x15SOURCE_STATE_DEGRADED\x10\x02\x12\x16\n\x12SOURCE_STATE_STALE\x10\x03*\xc8\x01\n\x11\x44onorEventOutcome\x12#\n\x1f\x44ONOR_EVENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x44ONOR_EVENT_OUTCOME_APPLIED\x10\x01\x12!\n\x1d\x44ONOR_EVENT_OUTCOME_DUPLICATE\x10\x02\x12)\n%DONOR_EVENT_OUTCOME_APPLIED_AFTER_GAP\x10\x03\x12\x1f\n\x1b\x44ONOR_EVENT_OUTCOME_REFUSED\x10\x04\x32\xe2\x02\n\x06\x45vents\x12\x46\n\x07Publish\x12\x1a.kvatlas.v1.PublishRequest\x1a\x1b.kvatlas.v1.PublishResponse(\x01\x30\x01\x12N\n\x0b\x46indWorkers\x12\x1e.kvatlas.v1.FindWorkersRequest\x1a\x1f.kvatlas.v1.FindWorkersResponse\x12W\n\x0e\x46inishRequests\x12!.kvatlas.v1.FinishRequestsRequest\x1a\".kvatlas.v1.FinishRequestsResponse\x12g\n\x12PublishDonorEvents\x12%.kvatlas.v1.PublishDonorEventsRequest\x1a&.kvatlas.v1.PublishDonorEventsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvatlas/v1/events.proto\x12\nkvatlas.v1\x1a\x17kvatlas/v1/common.proto\x1a\x17kvatlas/v1/donors.proto\"\xc3\x01\n\x0ePublishRequest\x12 \n\x05owner\x18\x01 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12\x30\n\tnamespace\x18\x04 \x01(\x0b\x32\x1d.kvatlas.v1.NamespaceSelector\x12\x10\n\x08replayed\x18\x05 \x01(\x08\x12\x14\n\x0creplay_ended\x18\x06 \x01(\x08\x12\x12\n\ncan_replay\x18\x07 \x01(\x08\"\x83\x02\n\x0fPublishResponse\x12 \n\x05owner\x18\x01 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x1d\n\x10\x61pplied_sequence\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0breplay_from\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12-\n\x0csource_state\x18\x04 \x01(\x0e\x32\x17.kvatlas.v1.SourceState\x12\x14\n\x0csource_epoch\x18\x05 \x01(\x04\x12+\n\x07refusal\x18\x06 \x01(\x0e\x32\x1a.kvatlas.v1.PublishRefusalB\x13\n\x11_applied_sequenceB\x0e\n\x0c_replay_from\"\xb7\x01\n\x12\x46indWorkersRequest\x12\"\n\x06tokens\x18\x01 \x01(\x0b\x32\x12.kvatlas.v1.Tokens\x12\x30\n\tnamespace\x18\x02 \x01(\x0b\x32\x1d.kvatlas.v1.NamespaceSelector\x12\x0c\n\x04pick\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12)\n\x05items\x18\x05 \x03(\x0b\x32\x1a.kvatlas.v1.MultimodalItem\"C\n\x0eMultimodalItem\x12\x12\n\nidentifier\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x01(\r\"\xeb\x01\n\x0bWorkerMatch\x12 \n\x05owner\x18\x01 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x15\n\rdevice_blocks\x18\x02 \x01(\r\x12\x15\n\rdevice_tokens\x18\x03 \x01(\r\x12\x19\n\x11lower_tier_blocks\x18\x04 \x01(\r\x12-\n\x0csource_state\x18\x05 \x01(\x0e\x32\x17.kvatlas.v1.SourceState\x12\x13\n\x0bload_blocks\x18\x06 \x01(\r\x12\x19\n\x11lower_tier_tokens\x18\x07 \x01(\r\x12\x12\n\nblock_size\x18\x08 \x01(\r\"\x8d\x01\n\x13\x46indWorkersResponse\x12(\n\x07workers\x18\x01 \x03(\x0b\x32\x17.kvatlas.v1.WorkerMatch\x12!\n\x06picked\x18\x02 \x01(\x0b\x32\x11.kvatlas.v1.Owner\x12\x16\n\x0e\x63harged_blocks\x18\x03 \x01(\r\x12\x11\n\tin_flight\x18\x04 \x01(\x08\",\n\x15\x46inishRequestsRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"*\n\x16\x46inishRequestsResponse\x12\x10\n\x08\x66inished\x18\x01 \x01(\r\"*\n\x19PublishDonorEventsRequest\x12\r\n\x05\x65vent\x18\x01 \x01(\x0c\"\\\n\x1aPublishDonorEventsResponse\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.kvatlas.v1.DonorEventOutcome\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t*\x8d\x01\n\x0ePublishRefusal\x12\x1f\n\x1bPUBLISH_REFUSAL_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPUBLISH_REFUSAL_SUPERSEDED\x10\x01\x12\x1c\n\x18PUBLISH_REFUSAL_TOO_MANY\x10\x02\x12\x1c\n\x18PUBLISH_REFUSAL_FOLLOWED\x10\x03*v\n\x0bSourceState\x12\x1c\n\x18SOURCE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SOURCE_STATE_EXACT\x10\x01\x12\x19\n\x15SOURCE_STATE_DEGRADED\x10\x02\x12\x16\n\x12SOURCE_STATE_STALE\x10\x03*\xc8\x01\n\x11\x44onorEventOutcome\x12#\n\x1f\x44ONOR_EVENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x44ONOR_EVENT_OUTCOME_APPLIED\x10\x01\x12!\n\x1d\x44ONOR_EVENT_OUTCOME_DUPLICATE\x10\x02\x12)\n%DONOR_EVENT_OUTCOME_APPLIED_AFTER_GAP\x10\x03\x12\x1f\n\x1b\x44ONOR_EVENT_OUTCOME_REFUSED\x10\x04\x32\xe2\x02\n\x06\x45vents\x12\x46\n\x07Publish\x12\x1a.kvatlas.v1.PublishRequest\x1a\x1b.kvatlas.v1.PublishResponse(\x01\x30\x01\x12N\n\x0b\x46indWorkers\x12\x1e.kvatlas.v1.FindWorkersRequest\x1a\x1f.kvatlas.v1.FindWorkersResponse\x12W\n\x0e\x46inishRequests\x12!.kvatlas.v1.FinishRequestsRequest\x1a\".kvatlas.v1.FinishRequestsResponse\x12g\n\x12PublishDonorEvents\x12%.kvatlas.v1.PublishDonorEventsRequest\x1a&.kvatlas.v1.PublishDonorEventsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvatlas.v1.events_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_SOURCESTATE']._serialized_start=1369
-  _globals['_SOURCESTATE']._serialized_end=1487
-  _globals['_DONOREVENTOUTCOME']._serialized_start=1490
-  _globals['_DONOREVENTOUTCOME']._serialized_end=1690
+  _globals['_PUBLISHREFUSAL']._serialized_start=1415
+  _globals['_PUBLISHREFUSAL']._serialized_end=1556
+  _globals['_SOURCESTATE']._serialized_start=1558
+  _globals['_SOURCESTATE']._serialized_end=1676
+  _globals['_DONOREVENTOUTCOME']._serialized_start=1679
+  _globals['_DONOREVENTOUTCOME']._serialized_end=1879
   _globals['_PUBLISHREQUEST']._serialized_start=90
   _globals['_PUBLISHREQUEST']._serialized_end=285
   _globals['_PUBLISHRESPONSE']._serialized_start=288
-  _globals['_PUBLISHRESPONSE']._serialized_end=502
-  _globals['_FINDWORKERSREQUEST']._serialized_start=505
-  _globals['_FINDWORKERSREQUEST']._serialized_end=688
-  _globals['_MULTIMODALITEM']._serialized_start=690
-  _globals['_MULTIMODALITEM']._serialized_end=757
-  _globals['_WORKERMATCH']._serialized_start=760
-  _globals['_WORKERMATCH']._serialized_end=995
-  _globals['_FINDWORKERSRESPONSE']._serialized_start=998
-  _globals['_FINDWORKERSRESPONSE']._serialized_end=1139
-  _globals['_FINISHREQUESTSREQUEST']._serialized_start=1141
-  _globals['_FINISHREQUESTSREQUEST']._serialized_end=1185
-  _globals['_FINISHREQUESTSRESPONSE']._serialized_start=1187
-  _globals['_FINISHREQUESTSRESPONSE']._serialized_end=1229
-  _globals['_PUBLISHDONOREVENTSREQUEST']._serialized_start=1231
-  _globals['_PUBLISHDONOREVENTSREQUEST']._serialized_end=1273
-  _globals['_PUBLISHDONOREVENTSRESPONSE']._serialized_start=1275
-  _globals['_PUBLISHDONOREVENTSRESPONSE']._serialized_end=1367
-  _globals['_EVENTS']._serialized_start=1693
-  _globals['_EVENTS']._serialized_end=2047
+  _globals['_PUBLISHRESPONSE']._serialized_end=547
+  _globals['_FINDWORKERSREQUEST']._serialized_start=550
+  _globals['_FINDWORKERSREQUEST']._serialized_end=733
+  _globals['_MULTIMODALITEM']._serialized_start=735
+  _globals['_MULTIMODALITEM']._serialized_end=802
+  _globals['_WORKERMATCH']._serialized_start=805
+  _globals['_WORKERMATCH']._serialized_end=1040
+  _globals['_FINDWORKERSRESPONSE']._serialized_start=1043
+  _globals['_FINDWORKERSRESPONSE']._serialized_end=1184
+  _globals['_FINISHREQUESTSREQUEST']._serialized_start=1186
+  _globals['_FINISHREQUESTSREQUEST']._serialized_end=1230
+  _globals['_FINISHREQUESTSRESPONSE']._serialized_start=1232
+  _globals['_FINISHREQUESTSRESPONSE']._serialized_end=1274
+  _globals['_PUBLISHDONOREVENTSREQUEST']._serialized_start=1276
+  _globals['_PUBLISHDONOREVENTSREQUEST']._serialized_end=1318
+  _globals['_PUBLISHDONOREVENTSRESPONSE']._serialized_start=1320
+  _globals['_PUBLISHDONOREVENTSRESPONSE']._serialized_end=1412
+  _globals['_EVENTS']._serialized_start=1882
+  _globals['_EVENTS']._serialized_end=2236
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,13 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class PublishRefusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PUBLISH_REFUSAL_UNSPECIFIED: _ClassVar[PublishRefusal]
+    PUBLISH_REFUSAL_SUPERSEDED: _ClassVar[PublishRefusal]
+    PUBLISH_REFUSAL_TOO_MANY: _ClassVar[PublishRefusal]
+    PUBLISH_REFUSAL_FOLLOWED: _ClassVar[PublishRefusal]
+
 class SourceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SOURCE_STATE_UNSPECIFIED: _ClassVar[SourceState]
@@ -22,6 +29,10 @@ class DonorEventOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DONOR_EVENT_OUTCOME_DUPLICATE: _ClassVar[DonorEventOutcome]
     DONOR_EVENT_OUTCOME_APPLIED_AFTER_GAP: _ClassVar[DonorEventOutcome]
     DONOR_EVENT_OUTCOME_REFUSED: _ClassVar[DonorEventOutcome]
+PUBLISH_REFUSAL_UNSPECIFIED: PublishRefusal
+PUBLISH_REFUSAL_SUPERSEDED: PublishRefusal
+PUBLISH_REFUSAL_TOO_MANY: PublishRefusal
+PUBLISH_REFUSAL_FOLLOWED: PublishRefusal
 SOURCE_STATE_UNSPECIFIED: SourceState
 SOURCE_STATE_EXACT: SourceState
 SOURCE_STATE_DEGRADED: SourceState
@@ -51,18 +62,20 @@ class PublishRequest(_message.Message):
     def __init__(self, owner: _Optional[_Union[_common_pb2.Owner, _Mapping]] = ..., sequence: _Optional[int] = ..., payload: _Optional[bytes] = ..., namespace: _Optional[_Union[_common_pb2.NamespaceSelector, _Mapping]] = ..., replayed: bool = ..., replay_ended: bool = ..., can_replay: bool = ...) -> None: ...
 
 class PublishResponse(_message.Message):
-    __slots__ = ("owner", "applied_sequence", "replay_from", "source_state", "source_epoch")
+    __slots__ = ("owner", "applied_sequence", "replay_from", "source_state", "source_epoch", "refusal")
     OWNER_FIELD_NUMBER: _ClassVar[int]
     APPLIED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FROM_FIELD_NUMBER: _ClassVar[int]
     SOURCE_STATE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     owner: _common_pb2.Owner
     applied_sequence: int
     replay_from: int
     source_state: SourceState
     source_epoch: int
-    def __init__(self, owner: _Optional[_Union[_common_pb2.Owner, _Mapping]] = ..., applied_sequence: _Optional[int] = ..., replay_from: _Optional[int] = ..., source_state: _Optional[_Union[SourceState, str]] = ..., source_epoch: _Optional[int] = ...) -> None: ...
+    refusal: PublishRefusal
+    def __init__(self, owner: _Optional[_Union[_common_pb2.Owner, _Mapping]] = ..., applied_sequence: _Optional[int] = ..., replay_from: _Optional[int] = ..., source_state: _Optional[_Union[SourceState, str]] = ..., source_epoch: _Optional[int] = ..., refusal: _Optional[_Union[PublishRefusal, str]] = ...) -> None: ...
 
 class FindWorkersRequest(_message.Message):
     __slots__ = ("tokens", "namespace", "pick", "request_id", "items")

@@ -46,6 +46,7 @@ class PriorFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRIOR_FORMAT_UNSPECIFIED: _ClassVar[PriorFormat]
     PRIOR_FORMAT_TORCH: _ClassVar[PriorFormat]
     PRIOR_FORMAT_SAFETENSORS: _ClassVar[PriorFormat]
+    PRIOR_FORMAT_STORED: _ClassVar[PriorFormat]
 
 class RopeFrame(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -93,6 +94,7 @@ POOLING_MAX: Pooling
 PRIOR_FORMAT_UNSPECIFIED: PriorFormat
 PRIOR_FORMAT_TORCH: PriorFormat
 PRIOR_FORMAT_SAFETENSORS: PriorFormat
+PRIOR_FORMAT_STORED: PriorFormat
 ROPE_FRAME_UNSPECIFIED: RopeFrame
 ROPE_FRAME_PRE_ROPE: RopeFrame
 ROPE_FRAME_POST_ROPE: RopeFrame
@@ -327,6 +329,20 @@ class DeletePriorResponse(_message.Message):
     DELETED_FIELD_NUMBER: _ClassVar[int]
     deleted: int
     def __init__(self, deleted: _Optional[int] = ...) -> None: ...
+
+class ReadPriorRequest(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: PriorKey
+    def __init__(self, key: _Optional[_Union[PriorKey, _Mapping]] = ...) -> None: ...
+
+class ReadPriorResponse(_message.Message):
+    __slots__ = ("prior", "chunk")
+    PRIOR_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    prior: Prior
+    chunk: bytes
+    def __init__(self, prior: _Optional[_Union[Prior, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class QueryVectors(_message.Message):
     __slots__ = ("frame", "element_type", "layer_ids", "heads", "head_dim", "group_mean", "vectors", "position", "mean_real", "mean_imaginary", "mean_absolute", "pair_layout")
