@@ -1,12 +1,16 @@
 //! Starts what follows engines, and tells how it is doing.
 
 use std::{
+    io,
     path::Path,
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
 };
 
-use tokio::{signal::unix::SignalKind, sync::watch};
+use tokio::{
+    signal::unix::{Signal, SignalKind},
+    sync::watch,
+};
 
 use super::AppError;
 use crate::{
@@ -51,8 +55,23 @@ pub(super) fn start(
 }
 
 /// Reads the file of sources again at every SIGHUP. One that cannot be read changes nothing.
-pub(super) async fn reread(core: Arc<Core>, path: Box<Path>, stage: watch::Receiver<Stage>) {
-    let Ok(mut hangups) = tokio::signal::unix::signal(SignalKind::hangup()) else {
+pub(super) fn reread(
+    core: Arc<Core>,
+    path: Box<Path>,
+    stage: watch::Receiver<Stage>,
+) -> impl Future<Output = ()> + Send {
+    // Here and not in the task: a signal that comes before anybody listens ends the process.
+    let hangups = tokio::signal::unix::signal(SignalKind::hangup());
+    reread_at(hangups, core, path, stage)
+}
+
+async fn reread_at(
+    hangups: io::Result<Signal>,
+    core: Arc<Core>,
+    path: Box<Path>,
+    stage: watch::Receiver<Stage>,
+) {
+    let Ok(mut hangups) = hangups else {
         tracing::error!("SIGHUP cannot be listened to: the file of sources is not read again");
         return;
     };

@@ -170,7 +170,6 @@ fn every_link_of_the_book_leads_somewhere() {
     for target in targets.map(|rest| rest.split(')').next().unwrap()) {
         match target.split_once('#') {
             Some(("", anchor)) => assert!(headings.contains(anchor), "#{anchor}"),
-            // It comes with the part that it is about.
             _ => assert!(root().join("docs").join(target).exists(), "{target}"),
         }
     }
