@@ -29,6 +29,7 @@ pub mod residents;
 pub mod scope;
 pub mod search;
 mod seeds;
+mod segments;
 mod slots;
 pub mod text;
 pub mod texts;
