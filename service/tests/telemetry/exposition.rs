@@ -46,7 +46,8 @@ const LABELS: [(&str, usize); 15] = [
     ("algorithm", 15),
     ("end", 8),
     ("namespace", NAMESPACE_SERIES),
-    ("outcome", 7),
+    // Of look-ups, of events about donors, and of 23 kinds of KV events.
+    ("outcome", 7 + 23),
     ("policy", 8),
     ("provenance", 3),
     ("queue", 5),
