@@ -25,6 +25,9 @@ def rig(
     made.close()
 
 
+PREEMPTION_TURNS_MAX = 20
+
+
 def test_bases_of_two_arguments_are_known(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def of_two(self: Any, vllm_config: Any, role: Any) -> None:
         self._connector_metadata = None
@@ -331,13 +334,18 @@ def test_preemptions_change_nothing(rig: Rig) -> None:
     for number, tokens in enumerate(prompts):
         engine.run(request(f"cold-{number}", tokens))
     rig.until_registered(6, engine)
-    engine.reset_prefix_cache()
-    warm = [
-        request(f"warm-{number}", tokens, max_tokens=40) for number, tokens in enumerate(prompts)
-    ]
-    assert engine.run(*warm) == [model_outputs(tokens, 40) for tokens in prompts]
+    # Whether loads end close enough to each other for a preemption is up to the threads.
+    for turn in range(PREEMPTION_TURNS_MAX):
+        engine.reset_prefix_cache()
+        warm = [
+            request(f"warm-{turn}-{number}", tokens, max_tokens=40)
+            for number, tokens in enumerate(prompts)
+        ]
+        assert engine.run(*warm) == [model_outputs(tokens, 40) for tokens in prompts]
+        rig.until_no_lease()
+        if engine.preemptions:
+            break
     assert engine.preemptions > 0
-    rig.until_no_lease()
 
 
 def test_a_preempted_request_loads_again(rig: Rig) -> None:

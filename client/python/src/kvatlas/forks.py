@@ -1,7 +1,8 @@
 """Keeps calls and forks apart: a fork amid a call leaves a child in which grpcio aborts or hangs.
 
 A fork waits a moment for the calls under way, and calls wait for the fork. A child that was forked
-amid a call all the same is not let near grpcio: its calls fail at once.
+amid a call all the same is not let near grpcio: its calls fail at once, if grpcio has not ended it
+before, within the fork.
 """
 
 from __future__ import annotations
