@@ -41,6 +41,8 @@ HEADER_BYTES_MAX = 16 * 1024 * 1024
 LEFTOVER_AGE_S = 600
 # Eviction goes on to below the cap, so that it does not run at every write.
 EVICT_TO_RATIO = 0.9
+# Of putting a file into a donor's folder that others may remove.
+PLACE_TRIES_MAX = 10
 # Other processes write too: what lies in the folder is counted anew this often.
 RECOUNT_S = 10.0
 
@@ -79,14 +81,15 @@ class FolderStore:
                     file.write(header)
                     file.write(np.ascontiguousarray(record.tokens, "<u4").data)
                     file.write(np.ascontiguousarray(record.pages).data)
-                # Another worker may remove the donor's folder while it is still empty.
-                for attempt in range(3):
-                    target.parent.mkdir(exist_ok=True)
+                for attempt in range(PLACE_TRIES_MAX):
                     try:
+                        target.parent.mkdir(exist_ok=True)
                         temporary.replace(target)
                         break
-                    except FileNotFoundError:
-                        if attempt == 2:
+                    except (FileNotFoundError, FileExistsError):
+                        # Another worker removed the donor's folder while it was still empty; one
+                        # that goes while mkdir looks what is there counts as a file.
+                        if attempt == PLACE_TRIES_MAX - 1:
                             raise
             finally:
                 temporary.unlink(missing_ok=True)
