@@ -107,7 +107,7 @@ impl Fleet {
             match self.random.below(100) {
                 0..MANIFESTS => self.manifest(),
                 MANIFESTS..REUSES => self.reuse(),
-                _ => Record::Lookup(self.lookup()),
+                _ => Record::Lookup(Box::new(self.lookup())),
             }
         };
         let line = Line {

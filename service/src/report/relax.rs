@@ -190,7 +190,7 @@ mod tests {
         let Record::Lookup(lookup) = Line::parse(&line).unwrap().record else {
             panic!("{line}");
         };
-        lookup
+        *lookup
     }
 
     fn relaxing(lookups: &[Lookup]) -> Relaxing {

@@ -166,7 +166,7 @@ pub(super) fn lookup(core: &Core, call: Call, asked: Asked, answer: &Answer) {
             facts: Decimal(answer.timings.facts_ns),
         },
     };
-    call.leave(recorder, Record::Lookup(record));
+    call.leave(recorder, Record::Lookup(Box::new(record)));
 }
 
 /// Tokens that an answer offers.

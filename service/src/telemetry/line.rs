@@ -6,13 +6,23 @@ use super::record::{
     Decimal, Gates, Hex, Line, Lookup, Manifest, Record, Reuse, Source, Sources, Stages, Start,
 };
 
+/// Room that is made for a line: most have it.
+const LINE_BYTES: usize = 1_024;
+
+/// A key that is not the first, as it stands in a line.
+macro_rules! key {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+
 /// Appends the record and a line feed.
 pub(super) fn write(line: &Line, to: &mut Vec<u8>) {
     let Line { v, at_ms, record } = line;
-    let mut object = Object { to, is_empty: true };
-    object.begin();
-    object.number("v", u64::from(*v));
-    object.number("at_ms", *at_ms);
+    to.reserve(LINE_BYTES);
+    let mut object = Object { to };
+    object.number("{\"v\":", u64::from(*v));
+    object.number(key!("at_ms"), *at_ms);
     match record {
         Record::Start(it) => start(it, &mut object),
         Record::Lookup(it) => lookup(it, &mut object),
@@ -20,8 +30,7 @@ pub(super) fn write(line: &Line, to: &mut Vec<u8>) {
         Record::Reuse(it) => reuse(it, &mut object),
         Record::Sources(it) => sources(it, &mut object),
     }
-    object.end();
-    to.push(b'\n');
+    to.extend_from_slice(b"}\n");
 }
 
 fn start(start: &Start, to: &mut Object<'_>) {
@@ -30,10 +39,10 @@ fn start(start: &Start, to: &mut Object<'_>) {
         epoch,
         mode,
     } = start;
-    to.word("kind", "start");
-    to.word("version", version);
-    to.number("epoch", *epoch);
-    to.word("mode", mode.as_str());
+    to.word(key!("kind"), "start");
+    to.word(key!("version"), version);
+    to.number(key!("epoch"), *epoch);
+    to.word(key!("mode"), mode.as_str());
 }
 
 fn lookup(lookup: &Lookup, to: &mut Object<'_>) {
@@ -61,31 +70,31 @@ fn lookup(lookup: &Lookup, to: &mut Object<'_>) {
         facts_differ,
         stages_us,
     } = lookup;
-    to.word("kind", "lookup");
-    to.hex_if("request", *request);
-    to.decimal("took_us", *took_us);
-    to.hex_if("namespace", *namespace);
-    to.word("outcome", outcome.as_str());
-    to.word_if("reason", reason.map(|it| it.as_str()));
-    to.word_if("gate", gate.map(|it| it.as_str()));
-    to.word("mode", mode.as_str());
-    to.number("prompt_tokens", u64::from(*prompt_tokens));
-    to.number("exact_prefix_tokens", u64::from(*exact_prefix_tokens));
-    to.number("verified_tokens", u64::from(*verified_tokens));
-    to.number("reusable_tokens", u64::from(*reusable_tokens));
-    to.decimal_if("similarity", *similarity);
-    to.decimal_if("reuse_ratio", *reuse_ratio);
+    to.word(key!("kind"), "lookup");
+    to.hex_if(key!("request"), *request);
+    to.decimal(key!("took_us"), *took_us);
+    to.hex_if(key!("namespace"), *namespace);
+    to.word(key!("outcome"), outcome.as_str());
+    to.word_if(key!("reason"), reason.map(|it| it.as_str()));
+    to.word_if(key!("gate"), gate.map(|it| it.as_str()));
+    to.word(key!("mode"), mode.as_str());
+    to.number(key!("prompt_tokens"), u64::from(*prompt_tokens));
+    to.number(key!("exact_prefix_tokens"), u64::from(*exact_prefix_tokens));
+    to.number(key!("verified_tokens"), u64::from(*verified_tokens));
+    to.number(key!("reusable_tokens"), u64::from(*reusable_tokens));
+    to.decimal_if(key!("similarity"), *similarity);
+    to.decimal_if(key!("reuse_ratio"), *reuse_ratio);
     if let Some(gates) = gates {
         self::gates(gates, to);
     }
-    to.word_if("tier", tier.map(|it| it.as_str()));
-    to.hex_if("donor", *donor);
-    to.hex_if("owner", *owner);
-    to.hex_if("template", *template);
-    to.flag("leased", *leased);
-    to.word_if("lease_refusal", lease_refusal.map(|it| it.as_str()));
+    to.word_if(key!("tier"), tier.map(|it| it.as_str()));
+    to.hex_if(key!("donor"), *donor);
+    to.hex_if(key!("owner"), *owner);
+    to.hex_if(key!("template"), *template);
+    to.flag(key!("leased"), *leased);
+    to.word_if(key!("lease_refusal"), lease_refusal.map(|it| it.as_str()));
     if let Some(facts_differ) = facts_differ {
-        to.flag("facts_differ", *facts_differ);
+        to.flag(key!("facts_differ"), *facts_differ);
     }
     stages(stages_us, to);
 }
@@ -98,13 +107,14 @@ fn gates(gates: &Gates, to: &mut Object<'_>) {
         min_reuse_ratio,
         exact_prefix_skip_ratio,
     } = *gates;
-    to.key("gates");
-    to.begin();
-    to.number("min_prompt_tokens", u64::from(min_prompt_tokens));
-    to.number("min_reuse_tokens", u64::from(min_reuse_tokens));
-    to.decimal("min_similarity", min_similarity);
-    to.decimal("min_reuse_ratio", min_reuse_ratio);
-    to.decimal("exact_prefix_skip_ratio", exact_prefix_skip_ratio);
+    to.number(
+        concat!(key!("gates"), "{\"min_prompt_tokens\":"),
+        u64::from(min_prompt_tokens),
+    );
+    to.number(key!("min_reuse_tokens"), u64::from(min_reuse_tokens));
+    to.decimal(key!("min_similarity"), min_similarity);
+    to.decimal(key!("min_reuse_ratio"), min_reuse_ratio);
+    to.decimal(key!("exact_prefix_skip_ratio"), exact_prefix_skip_ratio);
     to.end();
 }
 
@@ -116,13 +126,11 @@ fn stages(stages: &Stages, to: &mut Object<'_>) {
         neighbours,
         facts,
     } = *stages;
-    to.key("stages_us");
-    to.begin();
-    to.decimal("seeds", seeds);
-    to.decimal("align", align);
-    to.decimal("gate", gate);
-    to.decimal("neighbours", neighbours);
-    to.decimal("facts", facts);
+    to.decimal(concat!(key!("stages_us"), "{\"seeds\":"), seeds);
+    to.decimal(key!("align"), align);
+    to.decimal(key!("gate"), gate);
+    to.decimal(key!("neighbours"), neighbours);
+    to.decimal(key!("facts"), facts);
     to.end();
 }
 
@@ -139,17 +147,17 @@ fn manifest(manifest: &Manifest, to: &mut Object<'_>) {
         k,
         total_blocks,
     } = *manifest;
-    to.word("kind", "manifest");
-    to.hex_if("request", request);
-    to.decimal("took_us", took_us);
-    to.word("outcome", outcome.as_str());
-    to.word_if("reason", reason.map(|it| it.as_str()));
-    to.hex_if("prefix", Some(prefix));
-    to.word_if("algorithm", algorithm.map(|it| it.as_str()));
-    to.word_if("policy", policy.map(|it| it.as_str()));
-    to.word_if("provenance", provenance.map(|it| it.as_str()));
-    to.number("k", u64::from(k));
-    to.number("total_blocks", u64::from(total_blocks));
+    to.word(key!("kind"), "manifest");
+    to.hex_if(key!("request"), request);
+    to.decimal(key!("took_us"), took_us);
+    to.word(key!("outcome"), outcome.as_str());
+    to.word_if(key!("reason"), reason.map(|it| it.as_str()));
+    to.hex_if(key!("prefix"), Some(prefix));
+    to.word_if(key!("algorithm"), algorithm.map(|it| it.as_str()));
+    to.word_if(key!("policy"), policy.map(|it| it.as_str()));
+    to.word_if(key!("provenance"), provenance.map(|it| it.as_str()));
+    to.number(key!("k"), u64::from(k));
+    to.number(key!("total_blocks"), u64::from(total_blocks));
 }
 
 fn reuse(reuse: &Reuse, to: &mut Object<'_>) {
@@ -162,14 +170,14 @@ fn reuse(reuse: &Reuse, to: &mut Object<'_>) {
         invalid_blocks,
         released,
     } = *reuse;
-    to.word("kind", "reuse");
-    to.hex_if("request", request);
-    to.decimal("took_us", took_us);
-    to.word("provenance", provenance.as_str());
-    to.word_if("reason", reason.map(|it| it.as_str()));
-    to.number("tokens_loaded", u64::from(tokens_loaded));
-    to.number("invalid_blocks", u64::from(invalid_blocks));
-    to.flag("released", released);
+    to.word(key!("kind"), "reuse");
+    to.hex_if(key!("request"), request);
+    to.decimal(key!("took_us"), took_us);
+    to.word(key!("provenance"), provenance.as_str());
+    to.word_if(key!("reason"), reason.map(|it| it.as_str()));
+    to.number(key!("tokens_loaded"), u64::from(tokens_loaded));
+    to.number(key!("invalid_blocks"), u64::from(invalid_blocks));
+    to.flag(key!("released"), released);
 }
 
 fn sources(sources: &Sources, to: &mut Object<'_>) {
@@ -179,12 +187,11 @@ fn sources(sources: &Sources, to: &mut Object<'_>) {
         stale,
         sources,
     } = sources;
-    to.word("kind", "sources");
-    to.number("exact", u64::from(*exact));
-    to.number("degraded", u64::from(*degraded));
-    to.number("stale", u64::from(*stale));
-    to.key("sources");
-    to.to.push(b'[');
+    to.word(key!("kind"), "sources");
+    to.number(key!("exact"), u64::from(*exact));
+    to.number(key!("degraded"), u64::from(*degraded));
+    to.number(key!("stale"), u64::from(*stale));
+    to.key(concat!(key!("sources"), "["));
     for (index, source) in sources.iter().enumerate() {
         let Source {
             worker,
@@ -192,43 +199,31 @@ fn sources(sources: &Sources, to: &mut Object<'_>) {
             gaps,
             replays,
         } = *source;
-        if index > 0 {
-            to.to.push(b',');
-        }
-        to.begin();
-        to.hex_if("worker", Some(worker));
-        to.word("state", state.as_str());
-        to.number("gaps", gaps);
-        to.number("replays", replays);
+        let before = if index == 0 { "" } else { "," };
+        to.key(before);
+        to.hex_if("{\"worker\":", Some(worker));
+        to.word(key!("state"), state.as_str());
+        to.number(key!("gaps"), gaps);
+        to.number(key!("replays"), replays);
         to.end();
     }
-    to.to.push(b']');
+    to.key("]");
 }
 
-// What a JSON object is written through. Keys and words are ours: no character of them is escaped.
+// What a JSON object is written through. Words are ours: no character of them is escaped. Keys come
+// with all that stands around them, so that each is one copy of a length the compiler knows.
 struct Object<'a> {
     to: &'a mut Vec<u8>,
-    is_empty: bool,
 }
 
 impl Object<'_> {
-    fn begin(&mut self) {
-        self.to.push(b'{');
-        self.is_empty = true;
-    }
-
     fn end(&mut self) {
         self.to.push(b'}');
-        self.is_empty = false;
     }
 
-    fn key(&mut self, key: &str) {
-        if !self.is_empty {
-            self.to.push(b',');
-        }
-        self.is_empty = false;
-        self.text(key);
-        self.to.push(b':');
+    #[inline]
+    fn key(&mut self, key: &'static str) {
+        self.to.extend_from_slice(key.as_bytes());
     }
 
     fn text(&mut self, text: &str) {
@@ -242,50 +237,54 @@ impl Object<'_> {
         self.to.push(b'"');
     }
 
-    fn word(&mut self, key: &str, word: &str) {
+    #[inline]
+    fn word(&mut self, key: &'static str, word: &str) {
         self.key(key);
         self.text(word);
     }
 
-    fn word_if(&mut self, key: &str, word: Option<&str>) {
+    fn word_if(&mut self, key: &'static str, word: Option<&str>) {
         if let Some(word) = word {
             self.word(key, word);
         }
     }
 
-    fn number(&mut self, key: &str, number: u64) {
+    #[inline]
+    fn number(&mut self, key: &'static str, number: u64) {
         self.key(key);
         let mut digits = itoa::Buffer::new();
         self.to.extend_from_slice(digits.format(number).as_bytes());
     }
 
-    fn flag(&mut self, key: &str, flag: bool) {
+    fn flag(&mut self, key: &'static str, flag: bool) {
         self.key(key);
         let text: &[u8] = if flag { b"true" } else { b"false" };
         self.to.extend_from_slice(text);
     }
 
-    fn hex_if<const DIGITS: usize>(&mut self, key: &str, value: Option<Hex<DIGITS>>) {
+    #[inline]
+    fn hex_if<const DIGITS: usize>(&mut self, key: &'static str, value: Option<Hex<DIGITS>>) {
         const DIGITS_OF: &[u8; 16] = b"0123456789abcdef";
         let Some(Hex(value)) = value else {
             return;
         };
         self.key(key);
-        self.to.push(b'"');
-        for place in (0..DIGITS).rev() {
-            let digit = (value >> (4 * place)) & 15;
-            self.to.push(DIGITS_OF[digit as usize]);
+        let mut text = [b'"'; 18];
+        let text = &mut text[..DIGITS + 2];
+        for (place, digit) in text[1..=DIGITS].iter_mut().rev().enumerate() {
+            *digit = DIGITS_OF[(value >> (4 * place) & 15) as usize];
         }
-        self.to.push(b'"');
+        self.to.extend_from_slice(text);
     }
 
-    fn decimal_if<const PLACES: u32>(&mut self, key: &str, value: Option<Decimal<PLACES>>) {
+    fn decimal_if<const PLACES: u32>(&mut self, key: &'static str, value: Option<Decimal<PLACES>>) {
         if let Some(value) = value {
             self.decimal(key, value);
         }
     }
 
-    fn decimal<const PLACES: u32>(&mut self, key: &str, value: Decimal<PLACES>) {
+    #[inline]
+    fn decimal<const PLACES: u32>(&mut self, key: &'static str, value: Decimal<PLACES>) {
         let one = 10_u64.pow(PLACES);
         self.number(key, value.0 / one);
         let mut rest = value.0 % one;

@@ -28,7 +28,8 @@ pub struct Line {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Record {
     Start(Start),
-    Lookup(Lookup),
+    /// In a box: it is three times as large as the next, which there can be a hundred of for each.
+    Lookup(Box<Lookup>),
     Manifest(Manifest),
     Reuse(Reuse),
     Sources(Sources),

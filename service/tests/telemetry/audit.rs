@@ -56,7 +56,7 @@ fn lines(folder: &Path) -> Vec<Line> {
 fn lookups(lines: &[Line]) -> Vec<Lookup> {
     let lookup = |line: &Line| {
         if let Record::Lookup(lookup) = &line.record {
-            return Some(*lookup);
+            return Some(**lookup);
         }
         None
     };

@@ -194,7 +194,7 @@ fn record() -> impl Strategy<Value = Record> {
             epoch,
             mode,
         })),
-        lookup().prop_map(Record::Lookup),
+        lookup().prop_map(|it| Record::Lookup(Box::new(it))),
         manifest().prop_map(Record::Manifest),
         reuse().prop_map(Record::Reuse),
         sources().prop_map(Record::Sources),

@@ -184,7 +184,7 @@ mod tests {
         let line = Line {
             v: VERSION,
             at_ms: 0,
-            record: Record::Lookup(Lookup {
+            record: Record::Lookup(Box::new(Lookup {
                 request: None,
                 took_us: Decimal(0),
                 namespace: Some(Hex(namespace)),
@@ -207,7 +207,7 @@ mod tests {
                 lease_refusal: None,
                 facts_differ: None,
                 stages_us: Stages::default(),
-            }),
+            })),
         };
         Entry { line, seat: None }
     }
