@@ -211,11 +211,11 @@ impl AuditLog {
     fn remove_oldest(&self) -> io::Result<()> {
         let files = self.files()?;
         let over = files.len().saturating_sub(self.limits.files_max);
-        let removed = files
-            .iter()
-            .take(over)
-            .map(|(_, path)| fs::remove_file(path));
-        removed.fold(Ok(()), |all, one| all.and(one))
+        let mut removed = Ok(());
+        for (_, path) in files.iter().take(over) {
+            removed = removed.and(fs::remove_file(path));
+        }
+        removed
     }
 
     // When each was begun, the oldest first.

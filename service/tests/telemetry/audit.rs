@@ -322,7 +322,7 @@ async fn how_far_workers_can_be_believed_is_recorded_when_it_changes() {
             let mut lines = lines.iter().map(|line| Line::parse(line).unwrap());
             let start = lines.next().unwrap();
             assert!(matches!(start.record, Record::Start(_)), "{start:?}");
-            let last = lines.last();
+            let last = lines.next_back();
             if let Some(Record::Sources(sources)) = last.map(|line| line.record) {
                 return sources;
             }
