@@ -147,6 +147,10 @@ pub struct ManifestArgs {
     /// Length of a turn.
     #[arg(long, default_value_t = 800, value_parser = bounded(10, 600_000), value_name = "MS")]
     pub turn_ms: usize,
+
+    /// Tokens in a file that the server which is started lets in by; calls show the last of them.
+    #[arg(long, default_value_t = 0, value_parser = bounded(0, 4096), value_name = "N")]
+    pub tokens: usize,
 }
 
 #[derive(Debug, Clone, Args)]

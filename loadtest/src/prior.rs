@@ -8,7 +8,7 @@ use kvatlas_proto::v1::{
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
-use crate::{error::LoadtestError, random::Random};
+use crate::{error::LoadtestError, random::Random, wire::Shown};
 
 /// Blocks that a manifest asks for.
 pub const MANIFEST_BLOCKS: usize = 16;
@@ -74,7 +74,7 @@ impl TestPrior {
     ///
     /// # Errors
     /// When the server refuses it.
-    pub async fn put(&self, channel: Channel) -> Result<f64, LoadtestError> {
+    pub async fn put(&self, channel: Channel, shown: &Shown) -> Result<f64, LoadtestError> {
         let header = Part::Header(PutPriorHeader {
             prefix_hash: self.prefix_hash.clone(),
             algorithm: "loadtest".to_owned(),
@@ -92,7 +92,7 @@ impl TestPrior {
             .collect();
         let sent = Instant::now();
         RoutingClient::new(channel)
-            .put_prior(tokio_stream::iter(parts))
+            .put_prior(shown.with(tokio_stream::iter(parts)))
             .await
             .map_err(|status| LoadtestError::call("PutPrior", status))?;
         Ok(sent.elapsed().as_secs_f64() * 1000.0)

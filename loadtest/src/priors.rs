@@ -12,7 +12,7 @@ use crate::{
     prior::TestPrior,
     random::Random,
     server::{Server, no_restart},
-    wire::connect,
+    wire::{Shown, connect},
 };
 
 /// What `priors --json` prints.
@@ -40,7 +40,7 @@ pub async fn measure(args: &PriorsArgs) -> Result<PriorsReport, LoadtestError> {
     let mut import_ms = Vec::with_capacity(args.count);
     for index in 0..args.count {
         let prior = TestPrior::new(index, args.shape.into(), &mut random);
-        import_ms.push(prior.put(channel.clone()).await?);
+        import_ms.push(prior.put(channel.clone(), &Shown::default()).await?);
         asked.extend(Asked::about(&prior));
     }
     drop(channel);

@@ -9,6 +9,7 @@ use tonic::{
     client::Grpc,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::{http::uri::PathAndQuery, tokio_stream::Stream},
+    metadata::{Ascii, MetadataValue},
     transport::{Channel, Endpoint},
 };
 
@@ -40,6 +41,38 @@ pub async fn connect(address: &str, connections: usize) -> Result<Vec<Channel>, 
     Ok(channels)
 }
 
+/// What calls show to the server: a bearer's token, or nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Shown(Option<MetadataValue<Ascii>>);
+
+impl Shown {
+    /// The token that a server knows.
+    ///
+    /// # Errors
+    /// When it has characters that no token has.
+    pub fn token(token: &str) -> Result<Self, LoadtestError> {
+        let value = format!("Bearer {token}").parse();
+        let mut value: MetadataValue<Ascii> = value.map_err(|_| LoadtestError::Argument {
+            argument: "token",
+            reason: "holds characters that none has".to_owned(),
+        })?;
+        value.set_sensitive(true);
+        Ok(Self(Some(value)))
+    }
+
+    /// The message with it.
+    #[must_use]
+    pub fn with<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(value) = &self.0 {
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
+        }
+        request
+    }
+}
+
 /// A method, and a way to call it without encoding the request anew.
 ///
 /// The measured calls all go this way, the echo's too, so that what the client costs is the same
@@ -48,6 +81,7 @@ pub async fn connect(address: &str, connections: usize) -> Result<Vec<Channel>, 
 pub struct Method<Answer> {
     grpc: Grpc<Channel>,
     path: PathAndQuery,
+    shown: Shown,
     answer: PhantomData<fn() -> Answer>,
 }
 
@@ -56,6 +90,7 @@ impl<Answer> Clone for Method<Answer> {
         Self {
             grpc: self.grpc.clone(),
             path: self.path.clone(),
+            shown: self.shown.clone(),
             answer: PhantomData,
         }
     }
@@ -68,8 +103,15 @@ impl<Answer: Message + Default + 'static> Method<Answer> {
         Self {
             grpc: Grpc::new(channel).max_decoding_message_size(ANSWER_MAX_BYTES),
             path: PathAndQuery::from_static(path),
+            shown: Shown::default(),
             answer: PhantomData,
         }
+    }
+
+    /// The same, with what its calls show.
+    #[must_use]
+    pub fn showing(self, shown: Shown) -> Self {
+        Self { shown, ..self }
     }
 
     /// One unary call.
@@ -80,7 +122,7 @@ impl<Answer: Message + Default + 'static> Method<Answer> {
         self.ready().await?;
         let answer = self
             .grpc
-            .unary(Request::new(request), self.path.clone(), RawCodec::new())
+            .unary(self.shown.with(request), self.path.clone(), RawCodec::new())
             .await?;
         Ok(answer.into_inner())
     }
@@ -96,7 +138,11 @@ impl<Answer: Message + Default + 'static> Method<Answer> {
         self.ready().await?;
         let answers = self
             .grpc
-            .streaming(Request::new(requests), self.path.clone(), RawCodec::new())
+            .streaming(
+                self.shown.with(requests),
+                self.path.clone(),
+                RawCodec::new(),
+            )
             .await?;
         Ok(answers.into_inner())
     }

@@ -42,7 +42,7 @@ mod tests {
             "--concurrency",
             "8",
         ];
-        for rate in [&[][..], &["--rate", "500"]] {
+        for rate in [&[][..], &["--rate", "500"], &["--tokens", "3"]] {
             let report = check(&[&["manifest"][..], &sizes, &TINY_PRIORS, rate].concat());
             let fields = [
                 "rps",

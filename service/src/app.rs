@@ -111,20 +111,25 @@ pub struct Bound {
 /// `{"grpc":["127.0.0.1:50051"],"http":"127.0.0.1:9464"}`.
 pub fn serve(args: &ServeArgs) -> Result<(), AppError> {
     logs::init(&args.log, args.log_format)?;
-    run(args, announce, async {
+    run(args, announce, || {
         let signal = |kind| tokio::signal::unix::signal(kind);
-        match (
-            signal(SignalKind::terminate()),
-            signal(SignalKind::interrupt()),
-        ) {
-            (Ok(mut terminate), Ok(mut interrupt)) => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+        // It asks for files to be read again. Where there are none, and until all were read for the
+        // first time, it would end the process.
+        let _heard_from_here_on = signal(SignalKind::hangup());
+        async move {
+            match (
+                signal(SignalKind::terminate()),
+                signal(SignalKind::interrupt()),
+            ) {
+                (Ok(mut terminate), Ok(mut interrupt)) => {
+                    tokio::select! {
+                        _ = terminate.recv() => {}
+                        _ = interrupt.recv() => {}
+                    }
                 }
+                // Without handlers the signals end the process at once.
+                _ => std::future::pending().await,
             }
-            // Without handlers the signals end the process at once.
-            _ => std::future::pending().await,
         }
     })
 }
@@ -153,7 +158,7 @@ pub fn start(args: ServeArgs) -> Result<RunningServer, AppError> {
     let thread = std::thread::Builder::new()
         .name("kvatlas-server".to_owned())
         .spawn(move || {
-            run(&args, on_ready, async {
+            run(&args, on_ready, || async {
                 // A dropped handle stops the server as well.
                 let _dropped = stopped.await;
             })
@@ -212,10 +217,10 @@ fn announce(bound: &Bound) -> Result<(), AppError> {
         .map_err(AppError::Announce)
 }
 
-fn run(
+fn run<Stop: Future<Output = ()>>(
     args: &ServeArgs,
     on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
-    stop: impl Future<Output = ()>,
+    stop: impl FnOnce() -> Stop,
 ) -> Result<(), AppError> {
     let workers = args.runtime_workers();
     let mut builder = if workers == 1 {
@@ -236,11 +241,12 @@ fn run(
 }
 
 // From the first listener to the last answer.
-async fn live(
+async fn live<Stop: Future<Output = ()>>(
     args: &ServeArgs,
     on_ready: impl FnOnce(&Bound) -> Result<(), AppError>,
-    stop: impl Future<Output = ()>,
+    stop: impl FnOnce() -> Stop,
 ) -> Result<(), AppError> {
+    let stop = stop();
     let sources = args.donor_event_sources()?;
     let clock = Clock::start();
     let (doors, files) = access::open(args, clock)?;

@@ -1,32 +1,38 @@
 //! The sockets that are served on: TCP, TCP with TLS, and Unix.
 
+mod http;
+
 use std::{
+    fs::Permissions,
     io,
-    net::SocketAddr,
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use tokio::{
-    net::{TcpListener, TcpStream, UnixListener},
-    sync::{mpsc, watch},
+    net::{TcpListener, UnixListener},
+    sync::watch,
 };
-use tokio_rustls::server::TlsStream;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::{
+    StreamExt,
+    wrappers::{ReceiverStream, UnixListenerStream},
+};
 use tonic::transport::{Server, server::TcpIncoming};
 
 use crate::{
     access::{
         Access,
-        handshakes::{Counts, accept},
+        handshakes::{Counts, accept, after_failure},
         tls::Tls,
     },
     config::ListenAddress,
     rpc::{access::AccessLayer, admission::Admission, traced::Traced},
     telemetry::http::{Stage, draining},
 };
+
+pub(crate) use self::http::serve_http;
 
 /// HTTP/2 windows. Adaptive ones trip h2's flood guard at a few hundred concurrent small replies.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
@@ -40,6 +46,9 @@ pub(crate) type Encryption = (Arc<Tls>, Arc<Counts>);
 pub(crate) const PING: Duration = Duration::from_secs(10);
 /// Unanswered probes of TCP before a connection counts as lost: for those that say no HTTP/2 yet.
 const PINGS_MAX: u32 = 2;
+
+/// Who may connect to a Unix socket: its user and its group.
+const SOCKET_MODE: u32 = 0o660;
 
 /// A socket that is bound and not yet served.
 #[derive(Debug)]
@@ -77,7 +86,11 @@ impl Listener {
                 .map(|incoming| Listener::Tcp(incoming.with_nodelay(Some(true)))),
             ListenAddress::Unix(path) => {
                 remove_dead_socket(path);
-                Ok(Listener::Unix(UnixListener::bind(path)?, path.clone()))
+                let listener = UnixListener::bind(path)?;
+                // Whatever the umask: to connect is to write.
+                let mode = Permissions::from_mode(SOCKET_MODE);
+                std::fs::set_permissions(path, mode)?;
+                Ok(Listener::Unix(listener, path.clone()))
             }
         }
     }
@@ -116,6 +129,12 @@ impl Listener {
             .add_routes(routes);
         match self {
             Listener::Tcp(incoming) => {
+                let incoming = incoming.then(|accepted| async {
+                    if let Err(error) = &accepted {
+                        after_failure(error).await;
+                    }
+                    accepted
+                });
                 router
                     .serve_with_incoming_shutdown(incoming, draining(stage))
                     .await
@@ -140,58 +159,6 @@ impl Listener {
     }
 }
 
-/// Serves the pages of the HTTP port, for as long as it is polled.
-pub(crate) async fn serve_http(
-    listener: TcpListener,
-    router: axum::Router,
-    encryption: Option<Encryption>,
-) {
-    let served = match encryption {
-        None => axum::serve(listener, router).await,
-        Some((tls, counts)) => {
-            let Ok(address) = listener.local_addr() else {
-                return;
-            };
-            let (connections, accepting) = accept(listener, move || tls.http(), counts);
-            let pages = Pages {
-                connections,
-                address,
-            };
-            let serving = IntoFuture::into_future(axum::serve(pages, router));
-            let (served, ()) = tokio::join!(serving, accepting);
-            served
-        }
-    };
-    if let Err(error) = served {
-        tracing::error!(%error, "the HTTP port failed");
-    }
-}
-
-struct Pages {
-    connections: mpsc::Receiver<io::Result<TlsStream<TcpStream>>>,
-    address: SocketAddr,
-}
-
-impl axum::serve::Listener for Pages {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
-        loop {
-            match self.connections.recv().await {
-                Some(Ok(stream)) => return (stream, self.address),
-                Some(Err(_)) => {}
-                // Nobody accepts any more: the server is ending.
-                None => std::future::pending().await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-}
-
 // A socket file that nobody answers on is left over from a server that was killed. Nothing else is
 // ever removed, whatever the address names.
 fn remove_dead_socket(path: &Path) {
@@ -204,8 +171,6 @@ fn remove_dead_socket(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use tokio_stream::StreamExt;
-
     use super::*;
 
     fn check(path: &Path, may_bind: bool) {

@@ -13,7 +13,7 @@ use crate::{
     echo::{self, Empty},
     measure::{Caller, Load, Outstanding, Slice, Told, in_turn},
     prior::{MANIFEST_BLOCKS, PRODUCTION_POLICY, TestPrior},
-    wire::{Method, correlated},
+    wire::{Method, Shown, correlated},
 };
 
 const UNARY_PATH: &str = "/kvatlas.v1.Routing/GetManifest";
@@ -150,6 +150,15 @@ impl ManifestCaller {
             asked,
         }
     }
+
+    /// The same, with what its calls show.
+    pub fn showing(self, shown: &Shown) -> Self {
+        let methods = self.methods.into_iter();
+        Self {
+            methods: methods.map(|it| it.showing(shown.clone())).collect(),
+            ..self
+        }
+    }
 }
 
 impl Caller for ManifestCaller {
@@ -164,8 +173,13 @@ impl Caller for ManifestCaller {
 }
 
 /// One stream with so many requests outstanding, for a while. Its failures end it.
-pub async fn stream_loop(channel: Channel, asked: Arc<[Asked]>, load: Load) -> Slice {
-    let method = Method::new(channel, STREAM_PATH);
+pub async fn stream_loop(
+    channel: Channel,
+    shown: &Shown,
+    asked: Arc<[Asked]>,
+    load: Load,
+) -> Slice {
+    let method = Method::new(channel, STREAM_PATH).showing(shown.clone());
     // On a worker, as the unary callers are.
     let mut worker = tokio::task::JoinSet::new();
     worker.spawn(async move {

@@ -1,6 +1,7 @@
 //! `manifest`: how much of an empty call's speed a manifest keeps.
 
 pub mod calls;
+mod tokens;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,11 +17,12 @@ use crate::{
     random::Random,
     server::Server,
     table::Table,
-    wire::connect,
+    wire::{Shown, connect},
 };
 
 pub use calls::{Asked, ManifestCaller};
 use calls::{EchoCaller, stream_loop};
+use tokens::Tokens;
 
 /// Calls before the first round, so that it measures nothing but calls.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -54,12 +56,14 @@ pub struct ManifestReport {
 /// # Errors
 /// When a server cannot be started or reached, or a call fails.
 pub async fn measure(args: &ManifestArgs) -> Result<ManifestReport, LoadtestError> {
-    let common = &args.common;
+    let tokens = Tokens::of(args)?;
+    let shown = &tokens.shown;
+    let common = &tokens.common;
     let echo_server = ServerProcess::start("echo", ["echo-child".into()])?;
     let server = Server::of(common)?;
     let channels = connect(&server.address, common.connections).await?;
-    let (asked, import_ms) = put_priors(args, &channels[0]).await?;
-    let manifests = ManifestCaller::new(&channels, Arc::clone(&asked));
+    let (asked, import_ms) = put_priors(args, &channels[0], shown).await?;
+    let manifests = ManifestCaller::new(&channels, Arc::clone(&asked)).showing(shown);
     let echoes = EchoCaller::new(&connect(&echo_server.address, common.connections).await?);
 
     let load = Load {
@@ -83,7 +87,7 @@ pub async fn measure(args: &ManifestArgs) -> Result<ManifestReport, LoadtestErro
             let unary = load.on(&manifests).await;
             (load.on(&echoes).await, unary)
         };
-        let streamed = stream_loop(channels[0].clone(), Arc::clone(&asked), load).await;
+        let streamed = stream_loop(channels[0].clone(), shown, Arc::clone(&asked), load).await;
         rounds.push([echo, unary, streamed]);
     }
     if common.address.is_some() {
@@ -206,13 +210,14 @@ impl ManifestReport {
 async fn put_priors(
     args: &ManifestArgs,
     channel: &Channel,
+    shown: &Shown,
 ) -> Result<(Arc<[Asked]>, Vec<f64>), LoadtestError> {
     let mut random = Random::new(args.common.seed).branch(RANDOM_PRIORS);
     let mut asked = Vec::with_capacity(args.priors * 2);
     let mut import_ms = Vec::with_capacity(args.priors);
     for index in 0..args.priors {
         let prior = TestPrior::new(index, args.shape.into(), &mut random);
-        import_ms.push(prior.put(channel.clone()).await?);
+        import_ms.push(prior.put(channel.clone(), shown).await?);
         asked.extend(Asked::about(&prior));
     }
     random.shuffle(&mut asked);

@@ -18,6 +18,7 @@ use crate::{
     prior::{PriorShape, TestPrior},
     prompts::{Class, DonorSet, Library, Target},
     random::Random,
+    wire::Shown,
 };
 
 const SAMPLE: &[u8] = include_bytes!("../../../examples/passages.jsonl.gz");
@@ -83,7 +84,7 @@ impl World {
     ) -> Result<Arc<[Asked]>, LoadtestError> {
         let mut asked = Vec::with_capacity(PRIORS * 2);
         for prior in &self.priors {
-            prior.put(channel.clone()).await?;
+            prior.put(channel.clone(), &Shown::default()).await?;
             asked.extend(Asked::about(prior));
         }
         Ok(asked.into())

@@ -76,10 +76,7 @@ async fn accept_all(
         let stream = match accepted {
             Ok((stream, _peer)) => stream,
             Err(error) => {
-                if !is_of_connection(&error) {
-                    tracing::warn!(%error, "cannot accept connections");
-                    sleep(RETRY_AFTER).await;
-                }
+                after_failure(&error).await;
                 continue;
             }
         };
@@ -123,6 +120,14 @@ async fn shake(stream: TcpStream, acceptor: TlsAcceptor, way: Way) {
         Err(_late) => {
             counts.dropped.fetch_add(1, Relaxed);
         }
+    }
+}
+
+/// Returns when it is worth the while to accept again after this.
+pub async fn after_failure(error: &io::Error) {
+    if !is_of_connection(error) {
+        tracing::warn!(%error, "cannot accept connections");
+        sleep(RETRY_AFTER).await;
     }
 }
 

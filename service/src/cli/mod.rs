@@ -151,7 +151,8 @@ pub fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            let message = format!("error: {}\n", error.advice(&address));
+            let advice = output::plain(&error.advice(&address), "\n\t");
+            let message = format!("error: {advice}\n");
             // Without a standard error there is nobody to tell.
             drop(io::stderr().write_all(message.as_bytes()));
             ExitCode::from(error.exit_code())
@@ -220,7 +221,7 @@ fn call(
 
 fn show(connection: &Connection, report: &Report) -> Result<ExitCode, CliError> {
     output::print(&match connection.output {
-        OutputFormat::Table => report.text.clone(),
+        OutputFormat::Table => output::plain(&report.text, "\n\t"),
         OutputFormat::Json => format!("{:#}\n", report.json),
     })?;
     Ok(match report.found {
@@ -245,5 +246,25 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_flag_of_the_server_is_a_variable_of_its_name() {
+        // Callers have flags, and so variables, of these names.
+        const OF_BOTH: [&str; 3] = ["tls-cert", "tls-key", "token-file"];
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let flags: Vec<_> = serve.get_arguments().collect();
+        assert!(flags.len() > 50);
+        for flag in flags {
+            let long = flag.get_long().unwrap();
+            let name = long.replace('-', "_").to_ascii_uppercase();
+            let expected = match OF_BOTH.contains(&long) {
+                true => format!("KVATLAS_SERVER_{name}"),
+                false => format!("KVATLAS_{name}"),
+            };
+            let variable = flag.get_env().and_then(|it| it.to_str());
+            assert_eq!(variable, Some(expected.as_str()), "--{long}");
+        }
     }
 }

@@ -64,7 +64,7 @@ impl Table {
 
     /// A row that is shorter than the headers ends in empty cells.
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+        self.rows.push(cells.map(|cell| plain(&cell, "")).into());
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -154,9 +154,22 @@ pub(super) fn facts(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, value) in pairs.iter().filter(|(_, value)| !value.is_empty()) {
-        text += &format!("{name:<width$}  {value}\n");
+        text += &format!("{name:<width$}  {}\n", plain(value, ""));
     }
     text
+}
+
+/// Text that does nothing to a terminal: names that others chose may hold control characters.
+pub(super) fn plain(text: &str, kept: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && !kept.contains(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
 }
 
 /// The plain word of a wire enum: `MEDIUM_HOST` without `MEDIUM_` is `host`.
@@ -224,6 +237,18 @@ mod tests {
         for columns in [28, 1, 0] {
             assert_eq!(table.within(Some(columns)), least, "{columns}");
         }
+    }
+
+    #[test]
+    fn a_name_moves_no_cursor_and_makes_no_rows() {
+        let mut table = Table::new(&[("NAME", Align::Left), ("K", Align::Right)]);
+        table.row(["\u{1b}]0;a\u{7}\nb 9".into(), "16".into()]);
+        assert_eq!(
+            table.within(None),
+            "NAME                   K\n\\u{1b}]0;a\\u{7}\\nb 9  16\n"
+        );
+        assert_eq!(facts(&[("a", "\r1".to_owned())]), "a  \\r1\n");
+        assert_eq!(plain("é\t1\u{9b}\n", "\n\t"), "é\t1\\u{9b}\n");
     }
 
     #[test]

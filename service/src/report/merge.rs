@@ -129,6 +129,7 @@ impl Merge for Reuses {
             reports,
             tokens,
             reasons,
+            loaded,
             failed,
             invalid_blocks,
             released,
@@ -136,6 +137,7 @@ impl Merge for Reuses {
         self.reports.merge(reports);
         self.tokens.merge(tokens);
         self.reasons.merge(reasons);
+        self.loaded += loaded;
         self.failed += failed;
         self.invalid_blocks += invalid_blocks;
         self.released += released;

@@ -97,6 +97,8 @@ pub struct Reuses {
     pub reports: Counts<ReuseProvenance>,
     pub tokens: Counts<ReuseProvenance>,
     pub reasons: Counts<FallbackReason>,
+    /// Reports of tokens that came from a donor.
+    pub loaded: u64,
     /// Reports of loads that did not work: a failed allocation, a failed load, invalid blocks.
     pub failed: u64,
     pub invalid_blocks: u64,
@@ -298,13 +300,6 @@ impl Yield {
 }
 
 impl Reuses {
-    /// Reports of tokens that came from a donor.
-    #[must_use]
-    pub fn loaded(&self) -> u64 {
-        self.reports.get(ReuseProvenance::ExactExternalHit)
-            + self.reports.get(ReuseProvenance::RequestOnlyReuse)
-    }
-
     fn add(&mut self, reuse: &Reuse) {
         self.reports.add(reuse.provenance, 1);
         let tokens = u64::from(reuse.tokens_loaded);
@@ -312,13 +307,8 @@ impl Reuses {
         if let Some(reason) = reuse.reason {
             self.reasons.add(reason, 1);
         }
-        let went_wrong = [
-            FallbackReason::AllocationFailed,
-            FallbackReason::LoadFailed,
-            FallbackReason::InvalidBlocks,
-        ];
-        let is_wrong = reuse.reason.is_some_and(|why| went_wrong.contains(&why));
-        self.failed += u64::from(is_wrong || reuse.invalid_blocks > 0);
+        self.loaded += u64::from(reuse.has_loaded());
+        self.failed += u64::from(reuse.has_failed());
         self.invalid_blocks += u64::from(reuse.invalid_blocks);
         self.released += u64::from(reuse.released);
     }

@@ -35,7 +35,7 @@ pub enum ReadError {
 
 /// Counts every line of these files, and of the audit files in these folders.
 pub fn read(paths: &[PathBuf]) -> Result<Picture, ReadError> {
-    let files = open_all(paths)?;
+    let files = find_all(paths)?;
     let chunks = chunks(&files);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let next = AtomicUsize::new(0);
@@ -56,35 +56,55 @@ pub fn read(paths: &[PathBuf]) -> Result<Picture, ReadError> {
     })
 }
 
+/// A file to read. It is opened when its turn comes: a folder can hold more than may be open.
 struct AuditFile {
     path: PathBuf,
-    file: File,
+    /// Of a pipe, a terminal or a zipped file: how long it is shows at its end.
+    is_stream: bool,
+    /// What is written from now on is left out.
     bytes: u64,
 }
 
 impl AuditFile {
-    fn open(path: &Path) -> Result<Self, ReadError> {
-        let unreadable = |error| ReadError::Unreadable {
-            path: path.to_owned(),
-            error,
+    fn find(path: PathBuf) -> Result<Self, ReadError> {
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) => return Err(ReadError::Unreadable { path, error }),
         };
-        let file = File::open(path).map_err(unreadable)?;
-        // What is written from now on is left out.
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        let path = path.to_owned();
-        Ok(Self { path, file, bytes })
+        Ok(Self {
+            is_stream: !metadata.is_file() || is_zipped(&path),
+            bytes: metadata.len(),
+            path,
+        })
     }
 
-    fn is_zipped(&self) -> bool {
-        self.path
-            .as_os_str()
-            .as_encoded_bytes()
-            .ends_with(ZIPPED.as_bytes())
+    // None where it was removed meanwhile: a server that goes on makes room in its folder.
+    fn open(&self) -> Result<Option<File>, ReadError> {
+        match File::open(&self.path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.unreadable(error)),
+        }
+    }
+
+    fn unreadable(&self, error: io::Error) -> ReadError {
+        let path = self.path.clone();
+        ReadError::Unreadable { path, error }
+    }
+
+    fn count_stream(&self, picture: &mut Picture) -> Result<(), ReadError> {
+        let Some(file) = self.open()? else {
+            return Ok(());
+        };
+        match is_zipped(&self.path) {
+            true => self.count_all(picture, MultiGzDecoder::new(file)),
+            false => self.count_all(picture, file),
+        }
     }
 
     // What is damaged ends it: the lines before count, and the rest is one damaged line.
-    fn count_zipped(&self, picture: &mut Picture) -> Result<(), ReadError> {
-        let mut lines = BufReader::new(MultiGzDecoder::new(&self.file));
+    fn count_all(&self, picture: &mut Picture, file: impl Read) -> Result<(), ReadError> {
+        let mut lines = BufReader::new(file);
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -96,29 +116,27 @@ impl AuditFile {
                     picture.add_damaged();
                     return Ok(());
                 }
-                Err(error) => {
-                    let path = self.path.clone();
-                    return Err(ReadError::Unreadable { path, error });
-                }
+                Err(error) => return Err(self.unreadable(error)),
             }
         }
     }
 
     // As far as the file goes.
     fn read_at(&self, bytes: &mut Vec<u8>, from: u64, length: u64) -> Result<(), ReadError> {
+        bytes.clear();
+        let Some(file) = self.open()? else {
+            return Ok(());
+        };
         let length = length.min(self.bytes.saturating_sub(from));
         bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
         let mut done = 0;
         while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, from + done as u64) {
+            match file.read_at(rest, from + done as u64) {
                 // It was cut off meanwhile.
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let path = self.path.clone();
-                    return Err(ReadError::Unreadable { path, error });
-                }
+                Err(error) => return Err(self.unreadable(error)),
             }
         }
         bytes.truncate(done);
@@ -126,15 +144,25 @@ impl AuditFile {
     }
 }
 
-fn open_all(paths: &[PathBuf]) -> Result<Vec<AuditFile>, ReadError> {
+fn is_zipped(path: &Path) -> bool {
+    let name = path.as_os_str().as_encoded_bytes();
+    name.ends_with(ZIPPED.as_bytes())
+}
+
+fn find_all(paths: &[PathBuf]) -> Result<Vec<AuditFile>, ReadError> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
             for path in in_folder(path)? {
-                files.push(AuditFile::open(&path)?);
+                match AuditFile::find(path) {
+                    Ok(file) => files.push(file),
+                    Err(ReadError::Unreadable { error, .. })
+                        if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
             }
         } else {
-            files.push(AuditFile::open(path)?);
+            files.push(AuditFile::find(path.clone())?);
         }
         if files.len() > FILES_MAX {
             return Err(ReadError::TooMany);
@@ -176,7 +204,7 @@ type Chunk = (usize, u64);
 
 fn chunks(files: &[AuditFile]) -> Vec<Chunk> {
     let of_file = |(at, file): (usize, &AuditFile)| {
-        let count = match file.is_zipped() {
+        let count = match file.is_stream {
             // Has to be read from its beginning.
             true => 1,
             false => file.bytes.div_ceil(CHUNK_BYTES),
@@ -201,8 +229,8 @@ fn count_chunks(
         else {
             return Ok(picture);
         };
-        if file.is_zipped() {
-            file.count_zipped(&mut picture)?;
+        if file.is_stream {
+            file.count_stream(&mut picture)?;
             continue;
         }
         // With the byte before it, which says whether a line begins here, and the end of the line

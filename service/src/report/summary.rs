@@ -491,7 +491,7 @@ fn measured(picture: &Picture) -> Measured {
         exact_tokens: tokens.get(Class::ExactPrefix),
         verified_lookups: verified(by_class),
         verified_tokens: verified(tokens),
-        loads: picture.reuse.loaded(),
+        loads: picture.reuse.loaded,
         loads_failed: failed,
         facts_compared: lookups.facts_compared,
         facts_differ: lookups.facts_differ,

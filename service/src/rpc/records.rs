@@ -249,24 +249,6 @@ pub(super) fn reuse(core: &Core, call: Call, reported: Reported<'_>) {
         invalid_blocks,
         released,
     } = reported;
-    let metrics = &core.metrics.reuse;
-    match provenance {
-        Provenance::ExactLocalPrefixHit => {}
-        Provenance::ExactExternalHit | Provenance::RequestOnlyReuse => {
-            metrics.success.inc();
-            metrics.tokens_loaded.observe(f64::from(tokens_loaded));
-        }
-        Provenance::CandidateRejected => {
-            metrics.failed.inc();
-        }
-        Provenance::FallbackRecompute => {
-            metrics.recompute.inc();
-        }
-    }
-    metrics.invalid_blocks.inc_by(u64::from(invalid_blocks));
-    if let Some(reason) = reason {
-        metrics.reasons.inc(reason);
-    }
     let record = record::Reuse {
         request: join_key(request_id).or(call.request),
         took_us: call.took(core),
@@ -276,6 +258,7 @@ pub(super) fn reuse(core: &Core, call: Call, reported: Reported<'_>) {
         invalid_blocks,
         released,
     };
+    core.metrics.reuse.count(&record);
     call.leave(recorder, Record::Reuse(record));
 }
 

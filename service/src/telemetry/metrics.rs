@@ -24,7 +24,7 @@ pub use self::{
     donor_events::DonorEvents, event_outcomes::EventOutcomes, latency::Latency, own::Reading,
 };
 use self::{manifests::Manifests, namespaces::NamespaceSeries};
-use super::{recorder::RecorderCounters, traces::TraceCounters};
+use super::{record, recorder::RecorderCounters, traces::TraceCounters, words::ReuseProvenance};
 use crate::donors::vocabulary::{FallbackReason, VectorSearch};
 
 /// Geometric: 16 tokens to about half a million.
@@ -183,6 +183,8 @@ pub struct Reuse {
     pub success: Counter,
     pub recompute: Counter,
     pub failed: Counter,
+    /// By provenance, in the order of the vocabulary.
+    pub reports: [Counter; ReuseProvenance::ALL.len()],
     pub reasons: ByReason,
     pub invalid_blocks: Counter,
     pub tokens_loaded: Histogram,
@@ -394,7 +396,18 @@ impl Scoring {
 
 impl Reuse {
     fn new(r: &mut Registry) -> Reuse {
+        let reports = Family::<Labels, Counter>::default();
+        r.register(
+            "kvatlas_reuse_reports",
+            "Reports of what became of nominations",
+            reports.clone(),
+        );
+        let report = |it: &ReuseProvenance| {
+            let labels = [("provenance", it.as_str())];
+            reports.get_or_create(&labels).clone()
+        };
         Reuse {
+            reports: std::array::from_fn(|at| report(&ReuseProvenance::ALL[at])),
             requests: counter(
                 r,
                 "semantic_materialize_requests",
@@ -403,7 +416,7 @@ impl Reuse {
             success: counter(
                 r,
                 "semantic_materialize_success",
-                "Reports of external tokens that were used",
+                "Reports of loads that worked",
             ),
             recompute: counter(
                 r,
@@ -413,7 +426,7 @@ impl Reuse {
             failed: counter(
                 r,
                 "semantic_materialize_failed",
-                "Reports of candidates that were rejected or failed to load",
+                "Reports of loads that did not work",
             ),
             reasons: by_reason(
                 r,
@@ -430,6 +443,26 @@ impl Reuse {
                 "semantic_tokens_loaded",
                 "Tokens that an engine reported as loaded",
             ),
+        }
+    }
+
+    /// One report. Engines tell of a load that failed as what they did then: they recomputed.
+    pub fn count(&self, report: &record::Reuse) {
+        self.reports[report.provenance as usize].inc();
+        if report.has_loaded() {
+            self.success.inc();
+            let tokens = f64::from(report.tokens_loaded);
+            self.tokens_loaded.observe(tokens);
+        }
+        if report.has_failed() {
+            self.failed.inc();
+        }
+        if report.provenance == ReuseProvenance::FallbackRecompute {
+            self.recompute.inc();
+        }
+        self.invalid_blocks.inc_by(report.invalid_blocks.into());
+        if let Some(reason) = report.reason {
+            self.reasons.inc(reason);
         }
     }
 }

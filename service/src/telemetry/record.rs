@@ -152,6 +152,32 @@ pub struct Reuse {
     pub released: bool,
 }
 
+impl Reuse {
+    /// Whether a load did not work, whatever the engine did then.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let went_wrong = [
+            FallbackReason::AllocationFailed,
+            FallbackReason::LoadFailed,
+            FallbackReason::InvalidBlocks,
+        ];
+        let is_wrong = self.reason.is_some_and(|why| went_wrong.contains(&why));
+        is_wrong || self.invalid_blocks > 0
+    }
+
+    /// Whether tokens came from a donor.
+    #[must_use]
+    pub fn has_loaded(&self) -> bool {
+        let is_load = match self.provenance {
+            ReuseProvenance::ExactExternalHit | ReuseProvenance::RequestOnlyReuse => true,
+            ReuseProvenance::ExactLocalPrefixHit
+            | ReuseProvenance::CandidateRejected
+            | ReuseProvenance::FallbackRecompute => false,
+        };
+        is_load && !self.has_failed()
+    }
+}
+
 /// How far the workers' events can be believed: once a minute, and when it changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sources {

@@ -8,7 +8,6 @@ use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 use prometheus_client::metrics::counter::Counter;
-use tokio::sync::broadcast;
 
 use super::{
     audit::{AuditCounters, AuditLimits, AuditLog},
@@ -28,8 +27,6 @@ const WAKE_AT: usize = WAITING_MAX / 2;
 const TURN: Duration = Duration::from_millis(50);
 /// Lines are handed on once so many bytes of them are there.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that a slow subscriber may be behind; then it misses some.
-const SUBSCRIBER_CHUNKS_MAX: usize = 64;
 
 /// Where calls leave their records. Shared by all.
 #[derive(Debug)]
@@ -38,7 +35,6 @@ pub struct Recorder {
     waiting: Mutex<Waiting>,
     bell: Condvar,
     window: Mutex<Window>,
-    subscribers: broadcast::Sender<Arc<str>>,
     counters: RecorderCounters,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -98,7 +94,6 @@ impl Recorder {
             waiting: Mutex::default(),
             bell: Condvar::new(),
             window: Mutex::default(),
-            subscribers: broadcast::Sender::new(SUBSCRIBER_CHUNKS_MAX),
             counters,
             thread: Mutex::default(),
         });
@@ -122,13 +117,6 @@ impl Recorder {
         if there + 1 == WAKE_AT {
             self.bell.notify_one();
         }
-    }
-
-    /// Chunks of whole lines, as in the audit log, from now on. One that reads too slowly misses
-    /// some.
-    #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
-        self.subscribers.subscribe()
     }
 
     /// Where to begin reading the window; see [`Window::first_of`].
@@ -240,8 +228,7 @@ impl Desk<'_> {
 
     fn pass_on(&mut self, batch: &mut Vec<Entry>, now_ms: u64) {
         self.recorder.counters.records.inc_by(batch.len() as u64);
-        let is_read = self.audit.is_some() || self.recorder.subscribers.receiver_count() > 0;
-        if is_read {
+        if self.audit.is_some() {
             for entry in batch.iter() {
                 line::write(&entry.line, &mut self.chunk);
                 self.chunk_lines += 1;
@@ -271,11 +258,6 @@ impl Desk<'_> {
         }
         if let Some(audit) = &mut self.audit {
             audit.write(&self.chunk, self.chunk_lines, now_ms);
-        }
-        if self.recorder.subscribers.receiver_count() > 0 {
-            let text = String::from_utf8_lossy(&self.chunk);
-            // The last subscriber may just have gone.
-            let _gone = self.recorder.subscribers.send(text.as_ref().into());
         }
         self.chunk.clear();
         self.chunk_lines = 0;

@@ -110,6 +110,14 @@ async fn the_first_event_is_whole_and_the_next_ones_are_what_changed() {
     ] {
         assert!(sections.contains_key(id), "{id}");
     }
+    for (id, html) in sections {
+        let (_, below) = html
+            .as_str()
+            .unwrap()
+            .rsplit_once("</h2>")
+            .unwrap_or(("", "it"));
+        assert!(!below.is_empty(), "{id} has nothing but its heading");
+    }
     assert!(
         sections["priors"]
             .as_str()

@@ -43,7 +43,12 @@ impl Server {
 
     /// On a data folder that may hold something.
     pub(crate) fn start_on(folder: TempDir, data: &Path) -> Self {
-        let mut process = serve_command(data).stdout(Stdio::piped()).spawn().unwrap();
+        Self::launch(folder, &mut serve_command(data))
+    }
+
+    /// By a command that becomes the server.
+    pub(crate) fn launch(folder: TempDir, command: &mut Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         let mut out = BufReader::new(process.stdout.take().unwrap());
         out.read_line(&mut ready).unwrap();
@@ -56,6 +61,13 @@ impl Server {
             http,
             folder,
         }
+    }
+
+    /// Sends it a signal, such as HUP.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.unwrap().success());
     }
 
     /// Kills it and starts another one on the same data.

@@ -23,4 +23,6 @@ mod shell;
 #[path = "../server/tools.rs"]
 mod tools;
 #[cfg(test)]
+mod unit;
+#[cfg(test)]
 mod upgrade;

@@ -1,9 +1,10 @@
 //! How files are read: in pieces, in parallel, damaged or not, always the same picture.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use flate2::{Compression, write::GzEncoder};
@@ -161,4 +162,43 @@ fn what_is_not_there_is_an_error_that_names_it() {
     assert!(error.to_string().contains("absent.jsonl"), "{error}");
     let empty: PathBuf = folder.path().to_owned();
     assert!(matches!(read(&[empty]), Err(ReadError::NoFiles { .. })));
+}
+
+#[test]
+fn a_pipe_is_read_to_its_end() {
+    let example = example::text();
+    let output = Command::new("sh")
+        .args(["-c", "gunzip | \"$0\" --output json report /dev/stdin"])
+        .arg(env!("CARGO_BIN_EXE_kvatlas"))
+        .stdin(File::open(example::path()).unwrap())
+        .output()
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["lines"], example.lines().count());
+    assert_eq!(
+        told["lookups"],
+        summary(&one_by_one(example.lines())).lookups
+    );
+}
+
+#[test]
+fn more_files_are_read_than_may_be_open() {
+    let folder = TempDir::new().unwrap();
+    let line = example::text().lines().nth(1).unwrap().to_owned();
+    for at in 0..100 {
+        write(
+            &folder.path().join(format!("audit-{at}.jsonl")),
+            line.as_bytes(),
+        );
+    }
+    let script = "ulimit -n 48; exec \"$0\" --output json report \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_kvatlas")])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["lines"], 100);
 }

@@ -187,16 +187,29 @@ async fn each_look_up_moves_its_own_counters() {
 async fn each_report_and_manifest_moves_its_own_counters() {
     let server = common::start();
     let before = Samples::of(&server);
-    report(&server, v1::ReuseProvenance::RequestOnlyReuse, 0).await;
-    report(&server, v1::ReuseProvenance::FallbackRecompute, 14).await;
-    report(&server, v1::ReuseProvenance::CandidateRejected, 0).await;
+    use v1::{FallbackReason as Reason, ReuseProvenance as Provenance};
+    for (provenance, reason, invalid_blocks) in [
+        (Provenance::RequestOnlyReuse, Reason::Unspecified, 0),
+        // Its blocks were not what was promised.
+        (Provenance::ExactExternalHit, Reason::Unspecified, 3),
+        // As connectors tell of a load that failed.
+        (Provenance::FallbackRecompute, Reason::LoadFailed, 6),
+        (Provenance::FallbackRecompute, Reason::RecomputePolicy, 0),
+        // Declined before anything was loaded.
+        (Provenance::CandidateRejected, Reason::Unspecified, 0),
+        (Provenance::CandidateRejected, Reason::AllocationFailed, 0),
+    ] {
+        report(&server, provenance, reason, invalid_blocks).await;
+    }
     check(
         &server,
         &before,
-        "semantic_materialize_success_total 1, semantic_materialize_recompute_total 1, \
-         semantic_materialize_failed_total 1, semantic_tokens_loaded_count 1, \
+        "semantic_materialize_success_total 1, semantic_materialize_recompute_total 2, \
+         semantic_materialize_failed_total 3, semantic_tokens_loaded_count 1, \
          semantic_tokens_loaded_sum 64, semantic_invalid_blocks_total 9, \
-         semantic_reuse_reported_total{reason=\"load_failed\"} 1",
+         semantic_reuse_reported_total{reason=\"load_failed\"} 1, \
+         kvatlas_reuse_reports_total{provenance=\"request_only_reuse\"} 1, \
+         kvatlas_reuse_reports_total{provenance=\"candidate_rejected\"} 2",
     );
 
     let mut routing = server.clients.routing.clone();
@@ -228,12 +241,17 @@ async fn each_report_and_manifest_moves_its_own_counters() {
     assert_eq!(given.to_string(), "2");
 }
 
-async fn report(server: &InProcess, provenance: v1::ReuseProvenance, reason: i32) {
+async fn report(
+    server: &InProcess,
+    provenance: v1::ReuseProvenance,
+    reason: v1::FallbackReason,
+    invalid_blocks: u32,
+) {
     let report = v1::ReportReuseRequest {
         provenance: provenance.into(),
-        reason,
+        reason: reason.into(),
         tokens_loaded: 64,
-        invalid_blocks: 3,
+        invalid_blocks,
         ..Default::default()
     };
     let mut donors = server.clients.donors.clone();

@@ -8,7 +8,9 @@ use std::{
 
 use kvatlas::telemetry::{
     record::{Line, Lookup, Manifest, Record, Reuse},
-    words::{Gate, ManifestOutcome, ManifestReason, Mode, Outcome, Policy, ReuseProvenance},
+    words::{
+        Gate, ManifestOutcome, ManifestReason, Mode, Outcome, Policy, ReuseProvenance, SourceState,
+    },
 };
 use kvatlas_client::Client;
 use kvatlas_proto::v1;
@@ -300,6 +302,38 @@ async fn the_window_is_read_in_pages_without_any_log() {
     assert_eq!(recent.len(), expected);
     let refusal = client.read_window(None, 65_537).await.unwrap_err();
     assert!(refusal.to_string().contains("records_max"), "{refusal}");
+}
+
+#[tokio::test]
+async fn how_far_workers_can_be_believed_is_recorded_when_it_changes() {
+    let server = common::start();
+    let address = server.server.grpc_addresses()[0].to_string();
+    let client = Client::connect(&address.parse().unwrap());
+    let follow = v1::AddEventSourceRequest {
+        // Nobody listens there.
+        source: "tcp://127.0.0.1:1,worker=zeppelin".into(),
+        namespace: Some(common::namespace()),
+    };
+    let mut admin = server.clients.admin.clone();
+    within(admin.add_event_source(follow)).await.unwrap();
+    let said = within(async {
+        loop {
+            let lines = client.read_window(None, 0).await.unwrap();
+            let mut lines = lines.iter().map(|line| Line::parse(line).unwrap());
+            let start = lines.next().unwrap();
+            assert!(matches!(start.record, Record::Start(_)), "{start:?}");
+            let last = lines.next_back();
+            if let Some(Record::Sources(sources)) = last.map(|line| line.record) {
+                return sources;
+            }
+        }
+    })
+    .await;
+    assert_eq!((said.exact, said.degraded, said.stale), (0, 0, 1));
+    let [source] = said.sources[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!((source.state, source.gaps), (SourceState::Stale, 0));
 }
 
 #[tokio::test]

@@ -49,7 +49,8 @@ const LABELS: [(&str, usize); 15] = [
     // Of look-ups, of events about donors, and of 23 kinds of KV events.
     ("outcome", 7 + 23),
     ("policy", 8),
-    ("provenance", 3),
+    // Of manifests, and of reports of reuse.
+    ("provenance", 3 + 5),
     ("queue", 5),
     ("reason", 40),
     ("revision", 1),
@@ -60,6 +61,24 @@ const LABELS: [(&str, usize); 15] = [
     ("why", 2),
     ("le", 200),
 ];
+
+/// What operators read of metrics.
+const PAGE: &str = include_str!("../../../docs/metrics.md");
+
+#[tokio::test]
+async fn every_metric_is_in_the_documentation() {
+    let server = common::start();
+    traffic(&server).await;
+    for name in settled(&server).await.keys() {
+        // A counter's family has no suffix.
+        let is_there = PAGE.match_indices(name.as_str()).any(|(at, _)| {
+            let rest = &PAGE[at + name.len()..];
+            let rest = rest.strip_prefix("_total").unwrap_or(rest);
+            rest.starts_with(['`', '{'])
+        });
+        assert!(is_there, "{name} is not in docs/metrics.md");
+    }
+}
 
 #[tokio::test]
 async fn every_name_is_there_and_every_label_is_of_a_closed_set() {

@@ -12,6 +12,8 @@ mod common;
 #[cfg(test)]
 mod exposition;
 #[cfg(test)]
+mod full_disk;
+#[cfg(test)]
 mod openmetrics;
 #[cfg(test)]
 mod secrets;

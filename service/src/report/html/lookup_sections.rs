@@ -10,6 +10,8 @@ use crate::report::{
     summary::{Spread, Summary, TimeSeries, YieldRow},
 };
 
+const NO_LOOKUP: &str = "<p class=\"none\">No look-up was recorded.</p>\n";
+
 pub(super) fn numbers(summary: &Summary) -> String {
     let found = show::share(summary.found, summary.lookups);
     let reusable = show::share(summary.reusable_tokens, summary.prompt_tokens);
@@ -99,7 +101,7 @@ pub(super) fn time(summary: &Summary) -> String {
         bars,
     } = &summary.time;
     if bars.is_empty() {
-        return text + "<p class=\"none\">No look-up was recorded.</p>\n";
+        return text + NO_LOOKUP;
     }
     let to_ms = from_ms.saturating_add(width_ms.saturating_mul(bars.len() as u64));
     let on_one_day = from_ms / 86_400_000 == to_ms / 86_400_000;
@@ -145,6 +147,9 @@ pub(super) fn time(summary: &Summary) -> String {
 
 pub(super) fn classes(summary: &Summary) -> String {
     let mut text = String::from("<h2>What look-ups came to</h2>");
+    if summary.lookups == 0 {
+        return text + NO_LOOKUP;
+    }
     let most = summary.classes.iter().map(|row| row.lookups).max();
     let most = most.unwrap_or(0);
     for row in summary.classes.iter().filter(|row| row.lookups > 0) {
@@ -170,6 +175,9 @@ pub(super) fn classes(summary: &Summary) -> String {
 
 pub(super) fn namespaces(summary: &Summary) -> String {
     let mut text = String::from("<h2>By namespace</h2>");
+    if summary.lookups == 0 {
+        return text + NO_LOOKUP;
+    }
     for row in &summary.namespaces {
         let titled: Vec<(String, String, u64)> = row
             .classes
