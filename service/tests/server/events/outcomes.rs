@@ -1,10 +1,14 @@
 //! What became of events is told: to operators by metrics, and of each source by its status.
 
+use kvatlas_proto::v1::{self, SourceState};
 use serde_json::json;
 
 use crate::{
     common::{self, http_get},
-    events::{harness::Harness, publish::Sidecar},
+    events::{
+        harness::{Harness, question},
+        publish::Sidecar,
+    },
     payloads::{batch, removed, stored},
 };
 
@@ -55,6 +59,81 @@ async fn what_became_of_events_is_told_of_each_source_and_over_all() {
     ] {
         assert!(page.contains(&format!("\n{name} 0\n")), "{name} of {page}");
     }
+}
+
+#[tokio::test]
+async fn blocks_of_an_odd_size_are_told_of_and_count_where_the_namespace_says_so() {
+    let mut harness = Harness::start();
+    let mut event = stored(&[1], None, 0);
+    event["block_size"] = json!(12);
+    event["token_ids"] = json!((0..12).collect::<Vec<u32>>());
+    for (block_size, outcome) in [(16, "odd_size"), (12, "stored")] {
+        let namespace = v1::Namespace {
+            block_size,
+            ..common::namespace()
+        };
+        let worker = format!("of-{block_size}");
+        let mut sidecar = Sidecar::open(&mut harness, &worker, None).await;
+        let request = v1::PublishRequest {
+            payload: batch(std::slice::from_ref(&event)).into(),
+            namespace: common::selector(namespace.clone()),
+            ..sidecar.request()
+        };
+        sidecar.exchange(request).await;
+        let source = harness.source(&worker).await.unwrap();
+        assert_eq!(source.outcomes, [(outcome.to_owned(), 1)].into());
+        let asked = v1::FindWorkersRequest {
+            namespace: common::selector(namespace),
+            ..question(0..12)
+        };
+        let found = harness.find(asked).await.workers;
+        assert_eq!(found[0].device_tokens == 12, block_size == 12);
+    }
+}
+
+#[tokio::test]
+async fn batches_that_find_no_room_to_wait_are_counted_and_asked_for_again() {
+    let server = common::start();
+    let mut harness = Harness::on(&server.clients);
+    // As many wait for a replay as may, and two more.
+    const SENT: u64 = 4096 + 2;
+    let mut sidecar = Sidecar::open(&mut harness, "w", Some(1 << 16)).await;
+    let mut last = None;
+    for number in 0..SENT {
+        let parent = (number > 0).then_some(number);
+        let payload = batch(&[stored(&[number + 1], parent, 0)]);
+        let request = v1::PublishRequest {
+            sequence: sidecar.keep(&payload),
+            payload: payload.into(),
+            ..sidecar.request()
+        };
+        last = Some(sidecar.exchange(request).await);
+    }
+    assert_eq!(last.unwrap().source_state(), SourceState::Degraded);
+    let source = harness.source("w").await.unwrap();
+    assert_eq!((source.dropped_batches, source.last_sequence), (2, None));
+    let page = http_get(server.server.http_address(), "/metrics");
+    assert!(
+        page.contains("\nkvatlas_event_batches_dropped 2\n"),
+        "{page}"
+    );
+    let waiting = page
+        .lines()
+        .find_map(|line| line.strip_prefix("kvatlas_event_waiting_bytes "));
+    assert!(waiting.unwrap().parse::<u64>().unwrap() > 4096 * 100);
+    // A replay that ends at once: what waited is applied, and the rest is asked for.
+    let request = v1::PublishRequest {
+        replay_ended: true,
+        ..sidecar.request()
+    };
+    let answer = sidecar.exchange(request).await;
+    assert_eq!(answer.replay_from, Some(SENT - 3));
+    assert_eq!(answer.source_state(), SourceState::Degraded);
+    let answer = sidecar.replay(SENT - 3).await;
+    assert_eq!(answer.source_state(), SourceState::Exact);
+    assert_eq!(answer.applied_sequence, Some(SENT - 1));
+    let page = http_get(server.server.http_address(), "/metrics");
+    assert!(page.contains("\nkvatlas_event_waiting_bytes 0\n"), "{page}");
 }
 
 #[tokio::test]
