@@ -398,6 +398,7 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Track<P> {
         self.begin(step);
         self.state = State::Degraded;
         self.drain(step);
+        self.catch_up(step);
     }
 
     fn reconnect(&mut self, step: &mut Step<'_, P>) {
@@ -412,6 +413,11 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Track<P> {
         self.heard_ms = step.now_ms;
         self.state = State::Exact;
         self.drain(step);
+        self.catch_up(step);
+    }
+
+    /// What is still missing once nothing waits any more is asked for, or given up.
+    fn catch_up(&mut self, step: &mut Step<'_, P>) {
         if self.replay == Replay::None && self.is_behind() {
             self.state = State::Degraded;
             if self.tries < ASKS_MAX && self.believes_replay() {

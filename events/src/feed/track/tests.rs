@@ -560,3 +560,30 @@ fn what_finds_no_room_to_wait_is_missing_until_it_is_sent_again() {
     let rest: Vec<Told> = (5..12).map(|number| Apply(1, number)).collect();
     assert_eq!((told, track.state()), (rest, State::Exact));
 }
+
+#[test]
+fn what_found_no_room_to_wait_is_not_forgotten_where_no_replay_comes() {
+    let room = Room::new(20 * (FRAME_BYTES + frame(1, 0).payload.len()));
+    let mut track = Track::new(true, Arc::new(room));
+    let mut actions = Vec::new();
+    for (now_ms, input) in [CONNECTED].into_iter().chain((0..12).map(live)) {
+        track.step(input, now_ms, &mut actions);
+    }
+    assert_eq!(track.dropped(), 2);
+    for ask in 1..=ASKS_MAX {
+        let now_ms = u64::from(ask) * 1_000;
+        track.step(Input::Failed { ask }, now_ms, &mut actions);
+        track.step(
+            Input::Tick,
+            now_ms + ASK_REST_MS * u64::from(ask),
+            &mut actions,
+        );
+    }
+    // Two are missing, and a removal may be among them.
+    assert_eq!((track.state(), track.applied()), (State::Degraded, None));
+    track.step(live(12).1, 9_000, &mut actions);
+    assert_eq!(
+        (track.state(), track.applied()),
+        (State::Exact, Some((12, 12)))
+    );
+}

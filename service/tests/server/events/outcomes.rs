@@ -92,48 +92,33 @@ async fn blocks_of_an_odd_size_are_told_of_and_count_where_the_namespace_says_so
 }
 
 #[tokio::test]
-async fn batches_that_find_no_room_to_wait_are_counted_and_asked_for_again() {
+async fn batches_that_find_no_room_to_wait_are_counted() {
     let server = common::start();
     let mut harness = Harness::on(&server.clients);
-    // As many wait for a replay as may, and two more.
-    const SENT: u64 = 4096 + 2;
-    let mut sidecar = Sidecar::open(&mut harness, "w", Some(1 << 16)).await;
-    let mut last = None;
-    for number in 0..SENT {
-        let parent = (number > 0).then_some(number);
-        let payload = batch(&[stored(&[number + 1], parent, 0)]);
+    let mut sidecar = Sidecar::open(&mut harness, "w", Some(0)).await;
+    // Of these 21 may wait for a replay.
+    let large = vec![0xc0; 3 << 20];
+    for sequence in 0..23 {
         let request = v1::PublishRequest {
-            sequence: sidecar.keep(&payload),
-            payload: payload.into(),
+            sequence,
+            payload: large.clone().into(),
             ..sidecar.request()
         };
-        last = Some(sidecar.exchange(request).await);
+        let answer = sidecar.exchange(request).await;
+        assert_eq!(answer.source_state(), SourceState::Degraded);
     }
-    assert_eq!(last.unwrap().source_state(), SourceState::Degraded);
     let source = harness.source("w").await.unwrap();
     assert_eq!((source.dropped_batches, source.last_sequence), (2, None));
-    let page = http_get(server.server.http_address(), "/metrics");
-    assert!(
-        page.contains("\nkvatlas_event_batches_dropped 2\n"),
-        "{page}"
-    );
-    let waiting = page
-        .lines()
-        .find_map(|line| line.strip_prefix("kvatlas_event_waiting_bytes "));
-    assert!(waiting.unwrap().parse::<u64>().unwrap() > 4096 * 100);
-    // A replay that ends at once: what waited is applied, and the rest is asked for.
-    let request = v1::PublishRequest {
-        replay_ended: true,
-        ..sidecar.request()
+    let value = |name: &str| {
+        let page = http_get(server.server.http_address(), "/metrics");
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse::<usize>().unwrap()
     };
-    let answer = sidecar.exchange(request).await;
-    assert_eq!(answer.replay_from, Some(SENT - 3));
-    assert_eq!(answer.source_state(), SourceState::Degraded);
-    let answer = sidecar.replay(SENT - 3).await;
-    assert_eq!(answer.source_state(), SourceState::Exact);
-    assert_eq!(answer.applied_sequence, Some(SENT - 1));
-    let page = http_get(server.server.http_address(), "/metrics");
-    assert!(page.contains("\nkvatlas_event_waiting_bytes 0\n"), "{page}");
+    assert_eq!(value("kvatlas_event_batches_dropped "), 2);
+    let waiting = value("kvatlas_event_waiting_bytes ");
+    assert!((21 * large.len()..64 << 20).contains(&waiting), "{waiting}");
+    harness.unfollow("w").await;
+    assert_eq!(value("kvatlas_event_waiting_bytes "), 0);
 }
 
 #[tokio::test]
