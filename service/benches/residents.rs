@@ -8,7 +8,7 @@
     reason = "a bench reads the clock, starts the writer, and prints rates of small numbers"
 )]
 
-use std::{error::Error, fs, io::Write as _, sync::Arc, time::Instant};
+use std::{error::Error, fs, io::Write as _, slice::from_ref, sync::Arc, time::Instant};
 
 use kvatlas::{
     donors::{
@@ -74,7 +74,7 @@ fn main() -> Outcome {
 
 fn measure(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors: usize) -> Outcome {
     register(runtime, writes, (0..donors).map(donor))?;
-    let source = follow(catalog, owner())?;
+    let source = follow(catalog, &owner())?;
     // The first block that is stored says how the engine cuts tokens.
     let micros = tell(catalog, source, &[stored(donors)])?;
     say(&format!(
@@ -113,7 +113,7 @@ fn measure_shared(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors:
         }
     };
     register(runtime, writes, (0..donors).map(sharing))?;
-    let source = follow(catalog, owner.clone())?;
+    let source = follow(catalog, &owner)?;
     let come = Event::Stored(Stored {
         hashes: vec![SHARED],
         tokens: beginning[..BLOCK as usize].to_vec(),
@@ -124,12 +124,12 @@ fn measure_shared(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors:
         medium: event::Medium::Device,
         group: None,
     });
-    tell(catalog, source, &[come.clone()])?;
-    let once = tell(catalog, source, &[go.clone()])? / 1e3;
+    tell(catalog, source, from_ref(&come))?;
+    let once = tell(catalog, source, from_ref(&go))? / 1e3;
     say(&format!(
         "a block that all begin with, removed: {once:.2} ms"
     ))?;
-    let back = tell(catalog, source, &[come.clone()])? / 1e3;
+    let back = tell(catalog, source, from_ref(&come))? / 1e3;
     say(&format!(
         "a block that all begin with, stored: {back:.2} ms"
     ))?;
@@ -140,11 +140,11 @@ fn measure_shared(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors:
     ))
 }
 
-fn follow(catalog: &Catalog, owner: OwnerKey) -> Outcome<SourceId> {
+fn follow(catalog: &Catalog, owner: &OwnerKey) -> Outcome<SourceId> {
     let residents = &catalog.residents;
     let name = residents.engine_namespace(Some(&namespace()));
     let source = residents.view.add(name).ok_or("room for one source")?;
-    residents.follow(&catalog.owners.get_or_add(&owner, 1)?, source, name);
+    residents.follow(&catalog.owners.get_or_add(owner, 1)?, source, name);
     Ok(source)
 }
 
@@ -162,7 +162,7 @@ fn tell(catalog: &Catalog, source: SourceId, events: &[Event<'_>]) -> Outcome<f6
 fn tell_each(catalog: &Catalog, source: SourceId, events: &[Event<'_>]) -> Outcome<f64> {
     let each = events
         .iter()
-        .map(|event| tell(catalog, source, std::slice::from_ref(event)));
+        .map(|event| tell(catalog, source, from_ref(event)));
     each.sum()
 }
 

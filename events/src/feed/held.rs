@@ -87,12 +87,12 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Held<P> {
     }
 
     /// Adds one behind the others.
-    pub(super) fn push_back(&mut self, frame: Frame<P>) {
+    pub(super) fn push_back(&mut self, frame: &Frame<P>) {
         self.push(frame, VecDeque::push_back);
     }
 
     /// Adds one before the others.
-    pub(super) fn push_front(&mut self, frame: Frame<P>) {
+    pub(super) fn push_front(&mut self, frame: &Frame<P>) {
         self.push(frame, VecDeque::push_front);
     }
 
@@ -103,8 +103,8 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Held<P> {
     }
 
     /// Where there is no room the frame is dropped, and leaves a gap that is found later.
-    fn push(&mut self, frame: Frame<P>, add: fn(&mut VecDeque<Frame<P>>, Frame<P>)) {
-        let bytes = cost(&frame);
+    fn push(&mut self, frame: &Frame<P>, add: fn(&mut VecDeque<Frame<P>>, Frame<P>)) {
+        let bytes = cost(frame);
         let is_small = self.frames.len() < HELD_FRAMES_MAX && self.bytes + bytes <= HELD_BYTES_MAX;
         if !is_small || !self.room.take(bytes, self.bytes) {
             self.dropped += 1;
@@ -113,7 +113,15 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Held<P> {
         self.bytes += bytes;
         // A payload is a part of what was received at once, and would keep the whole of it.
         let payload = P::from(frame.payload.as_ref().to_vec());
-        add(&mut self.frames, Frame { payload, ..frame });
+        let &Frame {
+            sequence, digest, ..
+        } = frame;
+        let frame = Frame {
+            sequence,
+            digest,
+            payload,
+        };
+        add(&mut self.frames, frame);
     }
 }
 
@@ -151,7 +159,7 @@ mod tests {
         while held.dropped == before {
             let payload = vec![0; PAYLOAD_BYTES];
             let (sequence, digest) = (0, 0);
-            held.push_back(Frame {
+            held.push_back(&Frame {
                 sequence,
                 digest,
                 payload,
@@ -194,7 +202,7 @@ mod tests {
             payload: vec![0; bytes],
         };
         for bytes in [HELD_BYTES_MAX - FRAME_BYTES, 0] {
-            held.push_front(frame(bytes));
+            held.push_front(&frame(bytes));
         }
         assert_eq!((held.frames.len(), held.dropped), (1, 2));
         assert_eq!(held.room.taken(), HELD_BYTES_MAX);

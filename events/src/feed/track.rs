@@ -228,7 +228,7 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Track<P> {
         } else if self.state == State::Exact && self.follows(&frame) {
             self.apply(frame, step);
         } else if !self.agrees(&frame) {
-            self.held.push_back(frame);
+            self.held.push_back(&frame);
             if self.state == State::Exact {
                 self.state = State::Degraded;
             }
@@ -266,7 +266,7 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Track<P> {
             None => frame.sequence == 0,
         };
         if !is_next && self.believes_replay() && self.tries < ASKS_MAX {
-            self.held.push_front(frame);
+            self.held.push_front(&frame);
             self.state = State::Degraded;
             return self.ask(step);
         }

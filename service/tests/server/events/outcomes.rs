@@ -95,6 +95,12 @@ async fn blocks_of_an_odd_size_are_told_of_and_count_where_the_namespace_says_so
 async fn batches_that_find_no_room_to_wait_are_counted() {
     let server = common::start();
     let mut harness = Harness::on(&server.clients);
+    let value = |name: &str| {
+        let page = http_get(server.server.http_address(), "/metrics");
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse::<usize>().unwrap()
+    };
+    let waiting = || value("kvatlas_event_waiting_bytes ");
     let mut sidecar = Sidecar::open(&mut harness, "w", Some(0)).await;
     // Of these 21 may wait for a replay.
     let large = vec![0xc0; 3 << 20];
@@ -106,19 +112,14 @@ async fn batches_that_find_no_room_to_wait_are_counted() {
         };
         let answer = sidecar.exchange(request).await;
         assert_eq!(answer.source_state(), SourceState::Degraded);
+        assert!(sequence > 0 || waiting() > large.len());
     }
-    let source = harness.source("w").await.unwrap();
-    assert_eq!((source.dropped_batches, source.last_sequence), (2, None));
-    let value = |name: &str| {
-        let page = http_get(server.server.http_address(), "/metrics");
-        let line = page.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap().trim().parse::<usize>().unwrap()
-    };
-    assert_eq!(value("kvatlas_event_batches_dropped "), 2);
-    let waiting = value("kvatlas_event_waiting_bytes ");
-    assert!((21 * large.len()..64 << 20).contains(&waiting), "{waiting}");
+    // Answers may be of before: that a replay is late is answered too.
+    let dropped = || value("kvatlas_event_batches_dropped ");
+    common::until(|| std::future::ready(dropped() == 2)).await;
+    assert_eq!(harness.source("w").await.unwrap().dropped_batches, 2);
     harness.unfollow("w").await;
-    assert_eq!(value("kvatlas_event_waiting_bytes "), 0);
+    assert_eq!(waiting(), 0);
 }
 
 #[tokio::test]
