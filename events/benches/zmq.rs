@@ -10,12 +10,11 @@
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvatlas_events::event::{Batch, EngineHash, Event, Kind, Medium, Removed, Stored};
-use kvatlas_events::feed::{Feed, News, State};
-use kvatlas_events::view::{Namespace, Prompt, Shape, View, chain};
+use kvatlas_events::feed::{Feed, News, Reply, Shared, State};
+use kvatlas_events::view::{Namespace, Prompt, Shape, chain};
 use kvatlas_events::wire::{Form, encode};
 
 const MODEL: Namespace = Namespace(0x5eed);
@@ -60,7 +59,7 @@ fn measure(batches: u64, engines: u64, evicts: bool) -> Result<f64, Error> {
                 .collect()
         })
         .collect();
-    let view = Arc::new(View::default());
+    let shared = Shared::default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -70,7 +69,9 @@ fn measure(batches: u64, engines: u64, evicts: bool) -> Result<f64, Error> {
     for _ in 0..engines {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let source = format!("tcp://{}", listener.local_addr()?).parse()?;
-        let feed = Feed::new(source, MODEL, Arc::clone(&view), |_: News<'_>| {});
+        let feed = Feed::new(source, MODEL, None, shared.clone(), |_: News<'_>| {
+            Reply::Heard
+        });
         all_progress.push(feed.progress());
         runtime.spawn(feed.run(std::future::pending()));
         listeners.push(listener);
@@ -102,7 +103,7 @@ fn measure(batches: u64, engines: u64, evicts: bool) -> Result<f64, Error> {
             items: &[],
             tokens: &tokens,
         };
-        let found = view.matches(SHAPE, &chain(&prompt, SHAPE));
+        let found = shared.view.matches(SHAPE, &chain(&prompt, SHAPE));
         assert!(found.len() == 1 && u64::from(found[0].device_blocks) == BLOCKS);
     }
     let met: Vec<_> = all_progress

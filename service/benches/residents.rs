@@ -8,7 +8,7 @@
     reason = "a bench reads the clock, starts the writer, and prints rates of small numbers"
 )]
 
-use std::{error::Error, fs, io::Write as _, sync::Arc, time::Instant};
+use std::{error::Error, fs, io::Write as _, slice::from_ref, sync::Arc, time::Instant};
 
 use kvatlas::{
     donors::{
@@ -32,6 +32,8 @@ const BLOCKS: u64 = TOKENS as u64 / BLOCK as u64;
 const VOCABULARY: u64 = 151_936;
 /// Donors whose blocks are stored and removed.
 const TOLD: usize = 2000;
+/// What the engine calls the block that all donors of an owner begin with.
+const SHARED: EngineHash = EngineHash(u64::MAX);
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -63,6 +65,7 @@ fn main() -> Outcome {
     } = Writer::open(Arc::new(store), defaults, capacity)?;
     let writer = std::thread::Builder::new().spawn(move || writer.run())?;
     measure(&runtime, &writes, &catalog, donors)?;
+    measure_shared(&runtime, &writes, &catalog, donors)?;
     drop(writes);
     writer.join().map_err(|_| "the writer panicked")?;
     fs::remove_dir_all(&folder)?;
@@ -70,11 +73,8 @@ fn main() -> Outcome {
 }
 
 fn measure(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors: usize) -> Outcome {
-    register(runtime, writes, 0..donors)?;
-    let residents = &catalog.residents;
-    let name = residents.engine_namespace(Some(&namespace()));
-    let source = residents.view.add(name).ok_or("room for one source")?;
-    residents.follow(&catalog.owners.get_or_add(&owner(), 1)?, source, name);
+    register(runtime, writes, (0..donors).map(donor))?;
+    let source = follow(catalog, &owner())?;
     // The first block that is stored says how the engine cuts tokens.
     let micros = tell(catalog, source, &[stored(donors)])?;
     say(&format!(
@@ -91,9 +91,61 @@ fn measure(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors: usize)
     say(&format!("removed: {:.0} ns a block", micros * 1e3 / each))?;
 
     let began = Instant::now();
-    register(runtime, writes, donors + 1..donors + 1 + TOLD)?;
+    register(runtime, writes, (donors + 1..donors + 1 + TOLD).map(donor))?;
     let rate = TOLD as f64 / began.elapsed().as_secs_f64();
     say(&format!("registered while followed: {rate:.0} donors/s"))
+}
+
+/// Donors that all begin with one block, which goes and comes.
+fn measure_shared(runtime: &Runtime, writes: &Writes, catalog: &Catalog, donors: usize) -> Outcome {
+    let owner = OwnerKey {
+        worker_id: "other".into(),
+        data_parallel_rank: 0,
+    };
+    let beginning = tokens(usize::MAX);
+    let sharing = |number: usize| {
+        let captured = [&beginning[..BLOCK as usize], &tokens(number)].concat();
+        NewDonor {
+            owner: owner.clone(),
+            donor_id: format!("sharing-{number:08}").into(),
+            captured,
+            ..donor(number)
+        }
+    };
+    register(runtime, writes, (0..donors).map(sharing))?;
+    let source = follow(catalog, &owner)?;
+    let come = Event::Stored(Stored {
+        hashes: vec![SHARED],
+        tokens: beginning[..BLOCK as usize].to_vec(),
+        ..stores(0)
+    });
+    let go = Event::Removed(Removed {
+        hashes: vec![SHARED],
+        medium: event::Medium::Device,
+        group: None,
+    });
+    tell(catalog, source, from_ref(&come))?;
+    let once = tell(catalog, source, from_ref(&go))? / 1e3;
+    say(&format!(
+        "a block that all begin with, removed: {once:.2} ms"
+    ))?;
+    let back = tell(catalog, source, from_ref(&come))? / 1e3;
+    say(&format!(
+        "a block that all begin with, stored: {back:.2} ms"
+    ))?;
+    let copies = [vec![come; 200], vec![go; 200]].concat();
+    let often = tell(catalog, source, &copies)? / 1e3;
+    say(&format!(
+        "200 copies of it stored and removed in one batch: {often:.2} ms"
+    ))
+}
+
+fn follow(catalog: &Catalog, owner: &OwnerKey) -> Outcome<SourceId> {
+    let residents = &catalog.residents;
+    let name = residents.engine_namespace(Some(&namespace()));
+    let source = residents.view.add(name).ok_or("room for one source")?;
+    residents.follow(&catalog.owners.get_or_add(owner, 1)?, source, name);
+    Ok(source)
 }
 
 /// Microseconds for the donors' side of it alone.
@@ -110,15 +162,15 @@ fn tell(catalog: &Catalog, source: SourceId, events: &[Event<'_>]) -> Outcome<f6
 fn tell_each(catalog: &Catalog, source: SourceId, events: &[Event<'_>]) -> Outcome<f64> {
     let each = events
         .iter()
-        .map(|event| tell(catalog, source, std::slice::from_ref(event)));
+        .map(|event| tell(catalog, source, from_ref(event)));
     each.sum()
 }
 
-fn register(runtime: &Runtime, writes: &Writes, numbers: impl Iterator<Item = usize>) -> Outcome {
+fn register(runtime: &Runtime, writes: &Writes, donors: impl Iterator<Item = NewDonor>) -> Outcome {
     runtime.block_on(async {
         let mut pending = Vec::new();
-        for number in numbers {
-            pending.push(writes.register_when_free(donor(number)).await?);
+        for donor in donors {
+            pending.push(writes.register_when_free(donor).await?);
         }
         for one in pending {
             one.await??;
@@ -178,7 +230,11 @@ fn names(number: usize) -> Vec<EngineHash> {
 }
 
 fn stored(number: usize) -> Event<'static> {
-    Event::Stored(Stored {
+    Event::Stored(stores(number))
+}
+
+fn stores(number: usize) -> Stored<'static> {
+    Stored {
         hashes: names(number),
         parent: None,
         tokens: tokens(number),
@@ -191,7 +247,7 @@ fn stored(number: usize) -> Event<'static> {
         group: None,
         kind: Kind::Absent,
         lookahead: Vec::new(),
-    })
+    }
 }
 
 fn removed(number: usize) -> Event<'static> {

@@ -72,8 +72,11 @@ pub enum AppError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Model(#[from] text::OpenError),
-    #[error("--kv-events: {0}")]
-    Sources(#[from] SourcesError),
+    #[error("{flag}: {error}")]
+    Sources {
+        flag: &'static str,
+        error: SourcesError,
+    },
     #[error("--kv-events: worker {worker}: {error}")]
     Follow { worker: String, error: FollowError },
     #[error(transparent)]

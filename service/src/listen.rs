@@ -5,12 +5,14 @@ mod http;
 use std::{
     fs::Permissions,
     io,
+    net::SocketAddr,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::watch,
@@ -74,9 +76,7 @@ impl Listener {
     ) -> io::Result<Listener> {
         match address {
             ListenAddress::Tcp(socket) if let Some(encryption) = encryption => {
-                let listener = std::net::TcpListener::bind(socket)?;
-                listener.set_nonblocking(true)?;
-                TcpListener::from_std(listener).map(|it| Listener::Tls(it, encryption))
+                bind_encrypted(*socket).map(|listener| Listener::Tls(listener, encryption))
             }
             // With an incoming of one's own, the server's nodelay setting is not used.
             ListenAddress::Tcp(socket) => TcpIncoming::bind(*socket)
@@ -159,6 +159,18 @@ impl Listener {
     }
 }
 
+fn bind_encrypted(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let probes = TcpKeepalive::new()
+        .with_time(PING)
+        .with_interval(PING)
+        .with_retries(PINGS_MAX);
+    // What is accepted inherits it.
+    SockRef::from(&listener).set_tcp_keepalive(&probes)?;
+    TcpListener::from_std(listener)
+}
+
 // A socket file that nobody answers on is left over from a server that was killed. Nothing else is
 // ever removed, whatever the address names.
 fn remove_dead_socket(path: &Path) {
@@ -185,14 +197,24 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_accepted_is_kept_alive() {
-        let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
+        let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let address = ListenAddress::Tcp(anywhere);
         let Listener::Tcp(mut incoming) = Listener::bind(&address, None).unwrap() else {
             panic!("{address} is TCP");
         };
         let there = incoming.local_addr().unwrap();
         let _caller = std::net::TcpStream::connect(there).unwrap();
-        let accepted = incoming.next().await.unwrap().unwrap();
-        let socket = socket2::SockRef::from(&accepted);
+        check_kept_alive(&incoming.next().await.unwrap().unwrap());
+
+        let encrypted = bind_encrypted(anywhere).unwrap();
+        let there = encrypted.local_addr().unwrap();
+        let _caller = std::net::TcpStream::connect(there).unwrap();
+        check_kept_alive(&encrypted.accept().await.unwrap().0);
+    }
+
+    #[track_caller]
+    fn check_kept_alive(accepted: &TcpStream) {
+        let socket = SockRef::from(accepted);
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), PING);
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), PING);

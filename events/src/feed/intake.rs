@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::held::Room;
 use super::inputs::{Action, Input, State};
 use super::track::Track;
 use super::zmtp::LineError;
@@ -24,7 +25,8 @@ pub const RANKS_MAX: usize = 64;
 /// What a feed tells, in the order in which it came about.
 #[derive(Clone, Copy, Debug)]
 pub enum News<'a> {
-    /// A rank is followed: its blocks are in the view under this name from now on.
+    /// A rank is followed: its blocks are in the view under this name from now on. Unless the reply
+    /// is that it is another source's: then nothing more is told of it.
     Follows { rank: u32, source: SourceId },
     /// What became of a rank's blocks on the device.
     Changes {
@@ -40,6 +42,14 @@ pub enum News<'a> {
     },
     /// The rank is no longer in the view.
     Forgets { source: SourceId },
+}
+
+/// What is said to a piece of news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Heard,
+    /// Another source brings that rank of the worker: these batches are not to be applied.
+    NotYours,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,8 +83,11 @@ pub struct Met {
     pub decode_errors: u64,
     /// Messages that are no frame of a batch.
     pub malformed_messages: u64,
-    /// Batches of a rank beyond [`RANKS_MAX`], or for which the view has no room.
+    /// Batches of a rank beyond [`RANKS_MAX`], for which the view has no room, or that another
+    /// source brings.
     pub refused_batches: u64,
+    /// Batches that had to wait for a replay and found no room: see [`Room`].
+    pub dropped_batches: u64,
     /// Numbers that were passed over between two frames of one connection.
     pub gaps: u64,
     /// Replays asked for, and batches that they brought.
@@ -95,10 +108,20 @@ pub enum Want {
     Reconnect,
 }
 
+/// What all sources share.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    pub view: Arc<View>,
+    /// For what has to wait.
+    pub room: Arc<Room>,
+}
+
 /// Whose batches come in.
 #[derive(Clone, Copy, Debug)]
 pub struct Engine {
     pub namespace: Namespace,
+    /// Tokens of its blocks, where that is known. See [`View::set_block_size`].
+    pub block_size: Option<u32>,
     /// Of batches that name none.
     pub rank: u32,
     /// It can be asked for batches once more.
@@ -118,6 +141,8 @@ pub struct Intake<F> {
     /// The rank that is followed before any batch came: an idle engine publishes nothing, and is
     /// there all the same.
     expected: Option<u32>,
+    /// A rank that the latest step met, and another source brings.
+    not_ours: Option<u32>,
     met: Met,
     outcomes: Counts,
     /// The state and the epoch that were told last.
@@ -126,17 +151,19 @@ pub struct Intake<F> {
     changes: Vec<Change>,
 }
 
-impl<F: FnMut(News<'_>)> Intake<F> {
+impl<F: FnMut(News<'_>) -> Reply> Intake<F> {
     /// Follows the rank of batches that name none from the beginning.
-    pub fn new(engine: Engine, view: Arc<View>, tell: F) -> Self {
+    pub fn new(engine: Engine, shared: &Shared, tell: F) -> Self {
+        let Shared { view, room } = shared.clone();
         let mut intake = Self {
-            track: Track::new(engine.has_replay),
+            track: Track::new(engine.has_replay, room),
             engine,
             view,
             tell,
             live: None,
             ranks: BTreeMap::new(),
             expected: None,
+            not_ours: None,
             met: Met::default(),
             outcomes: Counts::default(),
             told: (State::Stale, 0),
@@ -151,6 +178,7 @@ impl<F: FnMut(News<'_>)> Intake<F> {
     /// what it returns. `now_ms` never goes back.
     pub fn step(&mut self, input: Input<Bytes>, now_ms: u64) -> Option<Want> {
         self.count(&input);
+        self.not_ours = None;
         let mut epoch = self.track.epoch();
         let mut actions = std::mem::take(&mut self.actions);
         self.track.step(input, now_ms, &mut actions);
@@ -185,13 +213,23 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         self.track.deadline_ms()
     }
 
+    /// A rank that another source brings, where the latest step met one: batches of it were not
+    /// applied. Before the first step it is the engine's own.
+    #[must_use]
+    pub fn not_ours(&self) -> Option<u32> {
+        self.not_ours
+    }
+
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
             state: self.track.state(),
             epoch: self.track.epoch(),
             applied: self.track.applied(),
-            met: self.met,
+            met: Met {
+                dropped_batches: self.track.dropped(),
+                ..self.met
+            },
             outcomes: self.outcomes,
         }
     }
@@ -200,7 +238,7 @@ impl<F: FnMut(News<'_>)> Intake<F> {
     /// [`Input::Failed`].
     pub fn failed(&mut self, socket: Socket, error: &LineError) {
         self.met.failures += 1;
-        (self.tell)(News::Failed { socket, error });
+        self.tell(News::Failed { socket, error });
     }
 
     /// A message came that is no frame of a batch.
@@ -219,7 +257,7 @@ impl<F: FnMut(News<'_>)> Intake<F> {
     fn forget_rank(&mut self, source: SourceId) {
         let counts = self.view.remove(source, &mut self.changes);
         self.tell_changes(source, counts);
-        (self.tell)(News::Forgets { source });
+        self.tell(News::Forgets { source });
     }
 
     fn count(&mut self, input: &Input<Bytes>) {
@@ -261,6 +299,10 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         }
         let Some(source) = self.source_of(rank) else {
             self.met.refused_batches += 1;
+            if self.not_ours.is_some() {
+                // Whoever sees to it that each rank comes once shall not find everything exact.
+                self.doubt(epoch);
+            }
             return;
         };
         let counts = self.view.apply(source, &batch.events, &mut self.changes);
@@ -284,9 +326,22 @@ impl<F: FnMut(News<'_>)> Intake<F> {
             return None;
         }
         let source = self.view.add(self.engine.namespace)?;
+        if (self.tell)(News::Follows { rank, source }) == Reply::NotYours {
+            // Nothing is in it that would have to be told.
+            let _nothing = self.view.remove(source, &mut Vec::new());
+            self.not_ours = Some(rank);
+            return None;
+        }
+        if let Some(block_size) = self.engine.block_size {
+            self.view.set_block_size(source, block_size);
+        }
         self.ranks.insert(rank, source);
-        (self.tell)(News::Follows { rank, source });
         Some(source)
+    }
+
+    fn tell(&mut self, news: News<'_>) {
+        // Only whether a rank is taken is asked.
+        let _heard = (self.tell)(news);
     }
 
     fn begin(&mut self) {
@@ -300,7 +355,7 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         self.outcomes += counts.unwrap_or_default();
         if !self.changes.is_empty() {
             let changes = &self.changes;
-            (self.tell)(News::Changes { source, changes });
+            let _heard = (self.tell)(News::Changes { source, changes });
             self.changes.clear();
         }
     }
@@ -320,7 +375,7 @@ impl<F: FnMut(News<'_>)> Intake<F> {
         let told = (state, self.track.epoch());
         if told != std::mem::replace(&mut self.told, told) {
             let (state, epoch) = told;
-            (self.tell)(News::State { state, epoch });
+            self.tell(News::State { state, epoch });
         }
     }
 }

@@ -13,15 +13,12 @@
 //! What continues an exact run is applied at once, also where a replay runs beside it: a removal
 //! must not wait. Where anything else has to wait, the run is not exact.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
+use super::held::{Held, Room};
 use super::inputs::{Action, Frame, Input, State};
 use super::recent::Recent;
 
-/// Frames that wait for a replay to end.
-pub const HELD_FRAMES_MAX: usize = 4096;
-/// Bytes of payload that wait for a replay to end.
-pub const HELD_BYTES_MAX: usize = 64 << 20;
 /// Replays that bring nothing new before the source goes on without.
 pub const ASKS_MAX: u32 = 4;
 /// How long a replay may pause: an engine serves one between two batches, and may lose its end.
@@ -38,7 +35,7 @@ pub const SILENCE_MS_MAX: u64 = 10_000;
 
 /// One source, a (worker, rank).
 #[derive(Debug)]
-pub struct Track<P> {
+pub struct Track<P: AsRef<[u8]>> {
     has_replay: bool,
     state: State,
     /// A batch of this epoch was not understood in all its parts.
@@ -56,8 +53,7 @@ pub struct Track<P> {
     /// How often in a row what came live was not what the replay had brought.
     contradictions: u32,
     recent: Recent,
-    held: VecDeque<Frame<P>>,
-    held_bytes: usize,
+    held: Held<P>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,9 +82,10 @@ enum Replay {
     },
 }
 
-impl<P: AsRef<[u8]>> Track<P> {
+impl<P: AsRef<[u8]> + From<Vec<u8>>> Track<P> {
+    /// What has to wait takes room in `room`.
     #[must_use]
-    pub fn new(has_replay: bool) -> Self {
+    pub fn new(has_replay: bool, room: Arc<Room>) -> Self {
         Self {
             has_replay,
             state: State::Stale,
@@ -103,8 +100,7 @@ impl<P: AsRef<[u8]>> Track<P> {
             tries: 0,
             contradictions: 0,
             recent: Recent::default(),
-            held: VecDeque::new(),
-            held_bytes: 0,
+            held: Held::new(room),
         }
     }
 
@@ -145,6 +141,12 @@ impl<P: AsRef<[u8]>> Track<P> {
     #[must_use]
     pub fn applied(&self) -> Option<(u64, u64)> {
         Some((self.first?, self.last?))
+    }
+
+    /// Frames that had to wait and found no room. They are missing, and asked for again.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.held.dropped
     }
 
     /// When a [`Input::Tick`] is due, whatever else comes.
@@ -200,7 +202,6 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.replay = Replay::None;
         self.tries = 0;
         self.held.clear();
-        self.held_bytes = 0;
     }
 
     fn live(&mut self, frame: Frame<P>, step: &mut Step<'_, P>) {
@@ -213,7 +214,6 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.heard_ms = step.now_ms;
         if is_backwards {
             self.held.clear();
-            self.held_bytes = 0;
             self.begin(step);
             self.state = State::Degraded;
             self.replay = Replay::None;
@@ -228,7 +228,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         } else if self.state == State::Exact && self.follows(&frame) {
             self.apply(frame, step);
         } else if !self.agrees(&frame) {
-            self.hold(frame, VecDeque::push_back);
+            self.held.push_back(&frame);
             if self.state == State::Exact {
                 self.state = State::Degraded;
             }
@@ -266,7 +266,7 @@ impl<P: AsRef<[u8]>> Track<P> {
             None => frame.sequence == 0,
         };
         if !is_next && self.believes_replay() && self.tries < ASKS_MAX {
-            self.hold(frame, VecDeque::push_front);
+            self.held.push_front(&frame);
             self.state = State::Degraded;
             return self.ask(step);
         }
@@ -398,6 +398,7 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.begin(step);
         self.state = State::Degraded;
         self.drain(step);
+        self.catch_up(step);
     }
 
     fn reconnect(&mut self, step: &mut Step<'_, P>) {
@@ -412,6 +413,11 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.heard_ms = step.now_ms;
         self.state = State::Exact;
         self.drain(step);
+        self.catch_up(step);
+    }
+
+    /// What is still missing once nothing waits any more is asked for, or given up.
+    fn catch_up(&mut self, step: &mut Step<'_, P>) {
         if self.replay == Replay::None && self.is_behind() {
             self.state = State::Degraded;
             if self.tries < ASKS_MAX && self.believes_replay() {
@@ -426,7 +432,6 @@ impl<P: AsRef<[u8]>> Track<P> {
         while self.replay == Replay::None
             && let Some(frame) = self.held.pop_front()
         {
-            self.held_bytes -= frame.payload.as_ref().len();
             self.accept(frame, step);
         }
     }
@@ -486,15 +491,6 @@ impl<P: AsRef<[u8]>> Track<P> {
         self.recent.push(sequence, digest);
         self.here().is_sure = true;
         step.actions.push(Action::Apply(payload));
-    }
-
-    /// Where there is no room the frame is dropped, and leaves a gap that is found later.
-    fn hold(&mut self, frame: Frame<P>, push: fn(&mut VecDeque<Frame<P>>, Frame<P>)) {
-        let bytes = frame.payload.as_ref().len();
-        if self.held.len() < HELD_FRAMES_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX {
-            self.held_bytes += bytes;
-            push(&mut self.held, frame);
-        }
     }
 
     fn here(&mut self) -> &mut Connection {

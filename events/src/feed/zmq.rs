@@ -12,7 +12,6 @@
 //! a runtime that serves no requests.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,10 +21,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::config::Source;
 use super::inputs::{Frame, Input, State};
-use super::intake::{Engine, Intake, Met, News, Progress, Socket, Want};
+use super::intake::{Engine, Intake, Met, News, Progress, Reply, Shared, Socket, Want};
 use super::link::{Heard, Link};
 use super::zmtp::Hello;
-use crate::view::{Counts, Namespace, View};
+use crate::view::{Counts, Namespace};
 
 /// The first pause before connecting again; it doubles.
 const RECONNECT_MS_MIN: u64 = 50;
@@ -39,17 +38,26 @@ const END: u64 = u64::MAX;
 pub struct Feed<F> {
     source: Source,
     namespace: Namespace,
-    view: Arc<View>,
+    block_size: Option<u32>,
+    shared: Shared,
     tell: F,
     progress: watch::Sender<Progress>,
 }
 
-impl<F: FnMut(News<'_>)> Feed<F> {
-    pub fn new(source: Source, namespace: Namespace, view: Arc<View>, tell: F) -> Self {
+impl<F: FnMut(News<'_>) -> Reply> Feed<F> {
+    /// The namespace and, where they are known, the tokens of the source's blocks.
+    pub fn new(
+        source: Source,
+        namespace: Namespace,
+        block_size: Option<u32>,
+        shared: Shared,
+        tell: F,
+    ) -> Self {
         Self {
             source,
             namespace,
-            view,
+            block_size,
+            shared,
             tell,
             progress: watch::Sender::new(Progress {
                 state: State::Stale,
@@ -91,22 +99,24 @@ struct Follow<F> {
     started: Instant,
 }
 
-impl<F: FnMut(News<'_>)> Follow<F> {
+impl<F: FnMut(News<'_>) -> Reply> Follow<F> {
     fn new(feed: Feed<F>) -> Self {
         let Feed {
             source,
             namespace,
-            view,
+            block_size,
+            shared,
             tell,
             progress,
         } = feed;
         let engine = Engine {
             namespace,
+            block_size,
             rank: source.rank,
             has_replay: source.replay.is_some(),
         };
         Self {
-            intake: Intake::new(engine, view, tell),
+            intake: Intake::new(engine, &shared, tell),
             progress,
             events: Link::open(source.events.clone(), Hello::Subscribe, Duration::ZERO),
             replay: Link::closed(),

@@ -23,8 +23,12 @@ pub enum Outcome {
     UnknownKind,
     /// Events without any block.
     Empty,
-    /// Events with blocks that are shorter than their group's, or of an odd size: a last page.
+    /// Events with blocks that are shorter than their group's: a last page.
     ShortPage,
+    /// Events with blocks of a size that engines do not use (they use powers of two and multiples
+    /// of eight) and that the source's namespace does not say: most likely a last page. Where the
+    /// engine does use it, nothing of it is indexed until the namespace says so.
+    OddSize,
     /// Events that name their parent among their blocks.
     SelfParent,
     /// Events that name a block twice.
@@ -54,7 +58,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub const ALL: [(Outcome, &'static str); 23] = [
+    pub const ALL: [(Outcome, &'static str); 24] = [
         (Self::Stored, "stored"),
         (Self::Referenced, "referenced"),
         (Self::Bare, "bare"),
@@ -65,6 +69,7 @@ impl Outcome {
         (Self::UnknownKind, "unknown_kind"),
         (Self::Empty, "empty"),
         (Self::ShortPage, "short_page"),
+        (Self::OddSize, "odd_size"),
         (Self::SelfParent, "self_parent"),
         (Self::DuplicateHash, "duplicate_hash"),
         (Self::Malformed, "malformed"),

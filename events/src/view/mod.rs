@@ -46,6 +46,8 @@ use crate::event::{EngineHash, Event};
 pub const SOURCES_MAX: usize = 4096;
 /// Blocks that one source may hold, over all media and groups.
 pub const BLOCKS_MAX: usize = 16_000_000;
+/// Blocks that all sources may hold together: some 9 GB.
+pub const VIEW_BLOCKS_MAX: usize = 128_000_000;
 /// Blocks of one source that wait for their parent.
 pub const ORPHAN_BLOCKS_MAX: usize = 4096;
 /// Blocks of one source that are indexed without a hash of their own.
@@ -98,6 +100,9 @@ pub struct View {
     generations: Box<[AtomicU16]>,
     /// How many blocks each source holds: read without waiting for whoever writes.
     blocks: Box<[AtomicUsize]>,
+    /// How many all hold together, and may.
+    held: AtomicUsize,
+    blocks_max: usize,
     sources: RwLock<Vec<Option<SharedSource>>>,
     /// Of the sources whose attention groups cut tokens in several.
     several: RwLock<BTreeMap<SourceId, Vec<Shape>>>,
@@ -107,19 +112,27 @@ pub struct View {
 
 impl Default for View {
     fn default() -> Self {
+        Self::new(VIEW_BLOCKS_MAX)
+    }
+}
+
+impl View {
+    /// Of so many blocks at most.
+    #[must_use]
+    pub fn new(blocks_max: usize) -> Self {
         Self {
             index: Index::default(),
             lanes: Lanes::new(SOURCES_MAX),
             generations: (0..SOURCES_MAX).map(|_| AtomicU16::new(0)).collect(),
             blocks: (0..SOURCES_MAX).map(|_| AtomicUsize::new(0)).collect(),
+            held: AtomicUsize::new(0),
+            blocks_max,
             sources: RwLock::default(),
             several: RwLock::default(),
             shapes: RwLock::default(),
         }
     }
-}
 
-impl View {
     /// Begins to follow a source, whose cache is empty. Nothing when there are [`SOURCES_MAX`].
     #[must_use]
     pub fn add(&self, namespace: Namespace) -> Option<SourceId> {
@@ -135,6 +148,14 @@ impl View {
         let small = u16::try_from(number).expect("fewer than SOURCES_MAX");
         sources[number] = Some(Arc::new(Mutex::new(Source::new(small, namespace))));
         Some(self.id(small))
+    }
+
+    /// Says how many tokens the blocks of a source have. Blocks of a size that engines do not use
+    /// are taken for short last pages ([`Outcome::OddSize`]) unless it is this one.
+    pub fn set_block_size(&self, source: SourceId, block_size: u32) {
+        if let Some(source) = self.source(source) {
+            source.lock().block_size = Some(block_size);
+        }
     }
 
     /// Applies the events of one batch. Nothing when the source was removed: late events of a
@@ -288,13 +309,26 @@ impl View {
             lanes: &self.lanes,
             changes,
             counts: Counts::default(),
+            blocks_max: self.share(source.blocks()),
         };
         act(&mut source, &mut around);
         let counts = around.counts;
-        self.blocks[source.number()].store(source.blocks(), Ordering::Relaxed);
+        let (now, of) = (source.blocks(), &self.blocks[source.number()]);
+        let before = of.swap(now, Ordering::Relaxed);
+        self.held
+            .fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         self.announce(&mut source);
         self.announce_several(&mut source);
         Some(counts)
+    }
+
+    /// How many blocks a source may hold that has so many: no more than it leaves to others, so that
+    /// one more source finds as much room as any other has.
+    fn share(&self, has: usize) -> usize {
+        let left = self
+            .blocks_max
+            .saturating_sub(self.held.load(Ordering::Relaxed));
+        BLOCKS_MAX.min(has.max(usize::midpoint(has, left)))
     }
 
     fn announce_several(&self, source: &mut Source) {

@@ -23,7 +23,12 @@ pub(super) fn is_bare(stored: &Stored<'_>) -> bool {
     stored.tokens.is_empty() && !stored.hashes.is_empty()
 }
 
-pub(super) fn read(stored: &Stored<'_>, repeats: &mut Repeats) -> Result<Stretch, Refused> {
+/// `block_size` is what the blocks are known to have, if anything is.
+pub(super) fn read(
+    stored: &Stored<'_>,
+    block_size: Option<u32>,
+    repeats: &mut Repeats,
+) -> Result<Stretch, Refused> {
     let refuse = |outcome| Err(Refused(outcome));
     let Stored {
         hashes,
@@ -47,8 +52,8 @@ pub(super) fn read(stored: &Stored<'_>, repeats: &mut Repeats) -> Result<Stretch
     if repeats.any(hashes) {
         return refuse(Outcome::DuplicateHash);
     }
-    if !is_page(stored.block_size) {
-        return refuse(Outcome::ShortPage);
+    if !is_usual(stored.block_size) && block_size != Some(stored.block_size) {
+        return refuse(Outcome::OddSize);
     }
     let shape = Shape {
         block_size: stored.block_size,
@@ -63,8 +68,8 @@ pub(super) fn read(stored: &Stored<'_>, repeats: &mut Repeats) -> Result<Stretch
 }
 
 /// Sizes that engines use: powers of two and multiples of eight. Another one is a last page that
-/// is shorter than the rest.
-fn is_page(block_size: u32) -> bool {
+/// is shorter than the rest, unless somebody says that it is not.
+fn is_usual(block_size: u32) -> bool {
     block_size.is_power_of_two() || block_size.is_multiple_of(8)
 }
 

@@ -10,7 +10,7 @@ use super::orphans::{Orphans, Run, Waited};
 use super::resident::is_newly_resident;
 use super::run::{self, Refused, Stretch};
 use super::tenants::Tenants;
-use super::{BLOCKS_MAX, Change, Counts, GROUPS_MAX, Outcome};
+use super::{Change, Counts, GROUPS_MAX, Outcome};
 use crate::event::{EngineHash, Event, Kind, Medium, Stored};
 use crate::repeats::Repeats;
 
@@ -18,6 +18,8 @@ use crate::repeats::Repeats;
 pub(super) struct Source {
     number: u16,
     pub(super) namespace: Namespace,
+    /// Tokens of its blocks, where that is known.
+    pub(super) block_size: Option<u32>,
     pub(super) lanes: Vec<Lane>,
     /// Groups that announced blocks that are no prefixes.
     pub(super) others: Vec<Option<u32>>,
@@ -53,6 +55,8 @@ pub(super) struct Around<'a> {
     pub(super) lanes: &'a Lanes,
     pub(super) changes: &'a mut Vec<Change>,
     pub(super) counts: Counts,
+    /// Blocks that the source may hold.
+    pub(super) blocks_max: usize,
 }
 
 impl Source {
@@ -60,6 +64,7 @@ impl Source {
         Self {
             number,
             namespace,
+            block_size: None,
             lanes: Vec::new(),
             others: Vec::new(),
             orphans: Orphans::default(),
@@ -129,6 +134,7 @@ impl Source {
         *self = Self {
             announced,
             several,
+            block_size: self.block_size,
             ..Self::new(self.number, self.namespace)
         };
     }
@@ -178,7 +184,7 @@ impl Source {
             Kind::Other => return self.ignore(stored.group, Outcome::IgnoredKind, around),
             Kind::Unknown => return self.ignore(stored.group, Outcome::UnknownKind, around),
         }
-        let stretch = match run::read(stored, &mut self.repeats) {
+        let stretch = match run::read(stored, self.block_size, &mut self.repeats) {
             Ok(stretch) => stretch,
             Err(Refused(outcome)) => return around.counts.one(outcome),
         };
@@ -253,7 +259,7 @@ impl Source {
         if is_paired && !std::mem::replace(&mut self.lanes[lane].is_paired, true) {
             self.publish_anew(around);
         }
-        let room = BLOCKS_MAX.saturating_sub(self.blocks());
+        let room = around.blocks_max.saturating_sub(self.blocks());
         let contents = if is_paired {
             &contents[..contents.len().min(room)]
         } else if self.loose.has_room(contents.len().max(hashes.len())) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvatlas_events::feed::{Feed, News, Progress, Socket, State};
+use kvatlas_events::feed::{Feed, News, Progress, Reply, Shared, Socket, State};
 use kvatlas_events::view::{Change, Namespace, SourceId, View};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -40,17 +40,16 @@ impl Running {
     fn start(source: &str) -> Self {
         let told = Arc::<Mutex<Vec<Told>>>::default();
         let sources = Arc::<Mutex<Vec<SourceId>>>::default();
-        let view = Arc::new(View::default());
+        let shared = Shared::default();
+        let view = Arc::clone(&shared.view);
         let tell = {
             let (told, sources) = (Arc::clone(&told), Arc::clone(&sources));
-            move |news: News<'_>| told.lock().push(note(news, &sources))
+            move |news: News<'_>| {
+                told.lock().push(note(news, &sources));
+                Reply::Heard
+            }
         };
-        let feed = Feed::new(
-            source.parse().unwrap(),
-            Namespace(1),
-            Arc::clone(&view),
-            tell,
-        );
+        let feed = Feed::new(source.parse().unwrap(), Namespace(1), None, shared, tell);
         let progress = feed.progress();
         let (stop, stopped) = oneshot::channel();
         let mut tasks = JoinSet::new();

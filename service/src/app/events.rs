@@ -38,14 +38,15 @@ pub(super) fn start(
     let clock_ms = Box::new(move || clock.now_ms());
     let fleet = Fleet::new(Arc::clone(catalog), clock_ms, u64::from_le_bytes(seed));
     let (feeds, thread) = Feeds::start(supervisor, Arc::new(fleet)).map_err(AppError::Thread)?;
+    let refused = |flag: &'static str| move |error| AppError::Sources { flag, error };
     for source in &args.kv_events {
         let worker = source.worker.clone();
-        let named = sources::named(source.clone())?;
+        let named = sources::named(source.clone()).map_err(refused("--kv-events"))?;
         let followed = feeds.follow(named, false);
         followed.map_err(|error| AppError::Follow { worker, error })?;
     }
     if let Some(path) = &args.kv_events_file {
-        for named in sources::read(path)? {
+        for named in sources::read(path).map_err(refused("--kv-events-file"))? {
             let worker = named.source.worker.clone();
             let followed = feeds.follow(named, true);
             followed.map_err(|error| AppError::Follow { worker, error })?;
@@ -141,6 +142,11 @@ pub(super) fn gauges(core: &Core) -> Vec<Gauge> {
             "Times that the file of sources was read again and not taken",
             core.feeds.files_refused.load(Ordering::Relaxed),
         ),
+        (
+            "kvatlas_event_waiting_bytes",
+            "What batches take that wait for a replay",
+            core.feeds.fleet.shared.room.taken() as u64,
+        ),
     ];
     gauges.extend(SUMS.map(|(name, help, of)| (name, help, sources.iter().map(of).sum())));
     gauges
@@ -150,7 +156,7 @@ pub(super) fn gauges(core: &Core) -> Vec<Gauge> {
 type Sum = (&'static str, &'static str, fn(&SourceStatus) -> u64);
 
 /// Over the sources that are followed now.
-const SUMS: [Sum; 12] = [
+const SUMS: [Sum; 13] = [
     ("kvatlas_view_blocks", "Blocks that workers hold", |of| {
         of.blocks
     }),
@@ -195,8 +201,13 @@ const SUMS: [Sum; 12] = [
     ),
     (
         "kvatlas_event_batches_refused",
-        "Batches of a rank for which there was no room",
+        "Batches of a rank that found no room, or that another source brings",
         |of| of.progress.met.refused_batches,
+    ),
+    (
+        "kvatlas_event_batches_dropped",
+        "Batches that had to wait for a replay and found no room",
+        |of| of.progress.met.dropped_batches,
     ),
     (
         "kvatlas_event_messages_malformed",

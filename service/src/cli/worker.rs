@@ -245,6 +245,7 @@ fn source_json(source: &v1::EventSourceStatus) -> Value {
         "undecodable_batches": source.undecodable_batches,
         "refused_batches": source.refused_batches,
         "malformed_messages": source.malformed_messages,
+        "dropped_batches": source.dropped_batches,
         "outcomes": source.outcomes,
     })
 }

@@ -25,7 +25,7 @@ use super::{
     pushed::Pushed,
     sources::{NamedSource, SOURCES_MAX},
 };
-use crate::supervise::Supervisor;
+use crate::{donors::owners::OwnerKey, supervise::Supervisor};
 
 /// Feeds that may wait to be begun.
 const STARTS_MAX: usize = SOURCES_MAX;
@@ -127,6 +127,14 @@ impl Feeds {
         if self.pushed.has(&source.worker) {
             return Err(FollowError::Pushed);
         }
+        // The batches of another address may name a rank that nobody said.
+        let key = OwnerKey {
+            worker_id: source.worker.as_str().into(),
+            data_parallel_rank: source.rank,
+        };
+        if self.fleet.has(&key) {
+            return Err(FollowError::Taken { rank: source.rank });
+        }
         if followed.len() >= SOURCES_MAX {
             return Err(FollowError::TooMany);
         }
@@ -134,9 +142,10 @@ impl Feeds {
         let namespace = residents.engine_namespace(named.namespace.as_ref());
         let mut hearing = Hearing::new(Arc::clone(&self.fleet), &source.worker, namespace);
         let ranks = hearing.ranks();
-        let view = Arc::clone(&residents.view);
-        let feed = Feed::new(source.clone(), namespace, view, move |news| {
-            hearing.hear(news);
+        let block_size = named.namespace.as_ref().map(|named| named.block_size);
+        let shared = self.fleet.shared.clone();
+        let feed = Feed::new(source.clone(), namespace, block_size, shared, move |news| {
+            hearing.hear(news)
         });
         let (stop, stopped) = oneshot::channel::<()>();
         let (end, ended) = oneshot::channel();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use kvatlas_events::{
-    feed::State,
+    feed::{Shared, State},
     pick::{Candidate, Load, SourceState, pick},
     view::{self, Match, OwnHash, Prompt, Shape, SourceId, chain},
 };
@@ -27,6 +27,8 @@ pub type ClockMs = Box<dyn Fn() -> u64 + Send + Sync>;
 /// Every worker, by its name and rank.
 pub struct Fleet {
     pub(super) catalog: Arc<Catalog>,
+    /// By all sources, whichever way their events come.
+    pub shared: Shared,
     pub(super) clock_ms: ClockMs,
     workers: RwLock<BTreeMap<Arc<OwnerKey>, Worker>>,
     load: Mutex<Load>,
@@ -87,6 +89,10 @@ impl Fleet {
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, clock_ms: ClockMs, seed: u64) -> Fleet {
         Fleet {
+            shared: Shared {
+                view: Arc::clone(&catalog.residents.view),
+                room: Arc::default(),
+            },
             catalog,
             clock_ms,
             workers: RwLock::default(),
@@ -192,6 +198,11 @@ impl Fleet {
     /// A source is forgotten, in its epoch of this number.
     pub(super) fn end_epochs(&self, last: u64) {
         self.next_epoch.fetch_max(last + 1, Ordering::Relaxed);
+    }
+
+    /// Whether a source brings the worker.
+    pub(super) fn has(&self, owner: &OwnerKey) -> bool {
+        self.workers.read().contains_key(owner)
     }
 
     /// False where another source brings the same worker already.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvatlas_events::{
-    feed::{News, State, zmtp::LineError},
+    feed::{News, Reply, State, zmtp::LineError},
     view::{self, SourceId},
 };
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ pub struct Hearing {
     namespace: view::Namespace,
     state: State,
     ranks: Ranks,
+    /// It was logged that another source brings one of its ranks.
+    is_conflict_told: bool,
 }
 
 impl Hearing {
@@ -33,6 +35,7 @@ impl Hearing {
             namespace,
             state: State::Stale,
             ranks: Ranks::default(),
+            is_conflict_told: false,
         }
     }
 
@@ -42,10 +45,10 @@ impl Hearing {
     }
 
     /// Takes one piece of news, in the order in which they come about.
-    pub fn hear(&mut self, news: News<'_>) {
+    pub fn hear(&mut self, news: News<'_>) -> Reply {
         let residents = &self.fleet.catalog.residents;
         match news {
-            News::Follows { rank, source } => self.follow(rank, source),
+            News::Follows { rank, source } => return self.follow(rank, source),
             News::Changes { source, changes } => residents.changed(source, changes),
             News::State { state, epoch } => self.set_state(state, epoch),
             News::Failed {
@@ -65,18 +68,23 @@ impl Hearing {
                 }
             }
         }
+        Reply::Heard
     }
 
-    fn follow(&mut self, rank: u32, source: SourceId) {
+    fn follow(&mut self, rank: u32, source: SourceId) -> Reply {
         let key = self.owner(rank);
         if !self.fleet.add(&key, source, self.namespace, self.state) {
-            let worker = &*self.worker_id;
-            tracing::error!(
-                worker,
-                rank,
-                "two sources bring this worker: the later is ignored"
-            );
-            return;
+            // With every batch of that rank.
+            if !std::mem::replace(&mut self.is_conflict_told, true) {
+                let worker = &*self.worker_id;
+                tracing::error!(
+                    worker,
+                    rank,
+                    "another source brings this rank of the worker: what this one says of it is \
+                     not applied, and this one is degraded"
+                );
+            }
+            return Reply::NotYours;
         }
         self.ranks.lock().push((rank, source));
         let catalog = &self.fleet.catalog;
@@ -90,6 +98,7 @@ impl Hearing {
             // Its donors stay unconfirmed, so that none is leased.
             Err(error) => tracing::error!(worker = &*self.worker_id, rank, %error, "donors"),
         }
+        Reply::Heard
     }
 
     fn set_state(&mut self, state: State, epoch: u64) {

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use kvatlas_events::{
-    feed::{Engine, Frame, Input, Intake, News, Progress, Want},
+    feed::{Engine, Frame, Input, Intake, News, Progress, Reply, Want},
     view::{self, SourceId},
 };
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::donors::owners::OwnerKey;
 /// How long an owner that no stream brings is kept, so that a stream that comes back can go on.
 pub const IDLE_MS_MAX: u64 = 600_000;
 
-type Tell = Box<dyn FnMut(News<'_>) + Send>;
+type Tell = Box<dyn FnMut(News<'_>) -> Reply + Send>;
 
 /// Every owner that a stream brought.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ impl std::fmt::Debug for PushedOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Introduction {
     pub namespace: view::Namespace,
+    /// Of the namespace, where one is named.
+    pub block_size: Option<u32>,
     /// Batches can be sent again.
     pub has_replay: bool,
 }
@@ -104,6 +106,8 @@ pub enum PushRefusal {
     Superseded,
     /// Its worker's events are followed over ZMQ.
     Followed,
+    /// Another owner brings the rank that the batch names, or the owner.
+    RankTaken,
 }
 
 impl Pushed {
@@ -217,7 +221,15 @@ impl Pushed {
             vacant @ Entry::Vacant(_) if count < SOURCES_MAX => vacant,
             Entry::Vacant(_) => return Err(PushRefusal::TooMany),
         };
-        let owner = Arc::new(Mutex::new(self.owner(key, introduction, stream)));
+        let mut owner = self.owner(key, introduction, stream);
+        if owner.intake.not_ours().is_some() {
+            owner.intake.forget();
+            if let Entry::Occupied(known) = entry {
+                known.remove();
+            }
+            return Err(PushRefusal::RankTaken);
+        }
+        let owner = Arc::new(Mutex::new(owner));
         entry.insert_entry(Arc::clone(&owner));
         Ok(owner)
     }
@@ -225,19 +237,20 @@ impl Pushed {
     fn owner(&self, key: &OwnerKey, introduction: Introduction, stream: u64) -> PushedOwner {
         let Introduction {
             namespace,
+            block_size,
             has_replay,
         } = introduction;
         let mut hearing = Hearing::new(Arc::clone(&self.fleet), &key.worker_id, namespace);
         let ranks = hearing.ranks();
         let engine = Engine {
             namespace,
+            block_size,
             rank: key.data_parallel_rank,
             has_replay,
         };
-        let view = Arc::clone(&self.fleet.catalog.residents.view);
         let tell: Tell = Box::new(move |news| hearing.hear(news));
         PushedOwner {
-            intake: Intake::new(engine, view, tell),
+            intake: Intake::new(engine, &self.fleet.shared, tell),
             namespace,
             has_replay,
             ranks,
@@ -314,7 +327,10 @@ impl PushStream {
             }
         };
         let replay_from = owner.step(input, now_ms);
-        Ok(owner.standing(replay_from))
+        match owner.intake.not_ours() {
+            Some(_) => Err(PushRefusal::RankTaken),
+            None => Ok(owner.standing(replay_from)),
+        }
     }
 
     /// When something is due, if nothing comes before.

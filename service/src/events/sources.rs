@@ -1,6 +1,9 @@
 //! The sources that an operator names: on the command line, and in a file that is read again.
 
-use std::path::Path;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    path::Path,
+};
 
 use kvatlas_events::feed::{Source, SourceError};
 
@@ -33,6 +36,13 @@ pub enum SourcesError {
         line: usize,
         error: SourceError,
     },
+    #[error("{path}, line {line}: rank {rank} of that worker is on line {before} too")]
+    Twice {
+        path: String,
+        line: usize,
+        rank: u32,
+        before: usize,
+    },
     #[error("{path} is not a namespace file: {why}")]
     Namespace { path: String, why: String },
     #[error("{path} names more than {SOURCES_MAX} sources")]
@@ -44,6 +54,7 @@ pub fn read(path: &Path) -> Result<Vec<NamedSource>, SourcesError> {
     let text = read_bounded(path, FILE_BYTES_MAX)?;
     let name = || path.display().to_string();
     let mut sources = Vec::new();
+    let mut lines: HashMap<(String, u32), (usize, Source)> = HashMap::new();
     for (at, line) in text.lines().map(str::trim).enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -51,11 +62,27 @@ pub fn read(path: &Path) -> Result<Vec<NamedSource>, SourcesError> {
         if sources.len() == SOURCES_MAX {
             return Err(SourcesError::TooMany { path: name() });
         }
-        let source = line.parse().map_err(|error| SourcesError::Line {
+        let line_number = at + 1;
+        let source: Source = line.parse().map_err(|error| SourcesError::Line {
             path: name(),
-            line: at + 1,
+            line: line_number,
             error,
         })?;
+        match lines.entry((source.worker.clone(), source.rank)) {
+            Entry::Vacant(free) => {
+                free.insert((line_number, source.clone()));
+            }
+            // The very same source may stand there twice.
+            Entry::Occupied(known) if known.get().1 == source => {}
+            Entry::Occupied(known) => {
+                return Err(SourcesError::Twice {
+                    path: name(),
+                    line: line_number,
+                    rank: source.rank,
+                    before: known.get().0,
+                });
+            }
+        }
         sources.push(named(source)?);
     }
     Ok(sources)

@@ -118,6 +118,7 @@ fn take(
         let whole = whole(&core.catalog, name.as_ref())?;
         let introduction = Introduction {
             namespace: core.catalog.residents.engine_namespace(whole.as_ref()),
+            block_size: whole.map(|whole| whole.block_size),
             has_replay: can_replay,
         };
         wanted = match stream.introduce(&key, introduction, now_ms) {

@@ -12,7 +12,7 @@ use kvatlas::{
     },
 };
 use kvatlas_events::{
-    feed::{Engine, Frame, Input, Intake, News, Progress, State, Want},
+    feed::{Engine, Frame, Input, Intake, News, Progress, Reply, State, Want},
     view::{self, SourceId},
 };
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use crate::{
 
 /// Sooner than this something is still to come of a replay; a look after silence is later.
 const SOON_MS: u64 = 2_500;
-type Tell = Box<dyn FnMut(News<'_>)>;
+type Tell = Box<dyn FnMut(News<'_>) -> Reply>;
 /// Those of a source that are followed, and what the view calls each.
 type Ranks = Vec<(u32, SourceId)>;
 
@@ -201,11 +201,12 @@ impl Line {
         let ranks = hearing.ranks();
         let engine = Engine {
             namespace: self.namespace,
+            block_size: None,
             rank: self.rank,
             has_replay: self.has_replay,
         };
         let tell: Tell = Box::new(move |news| hearing.hear(news));
-        let intake = Intake::new(engine, Arc::clone(&service.catalog.residents.view), tell);
+        let intake = Intake::new(engine, &service.fleet.shared, tell);
         let intake = Box::new(intake);
         self.link = Link::Fed { intake, ranks };
     }
@@ -414,6 +415,7 @@ impl Line {
             Link::Pushed(stream) => {
                 let introduction = Introduction {
                     namespace: self.namespace,
+                    block_size: None,
                     has_replay: self.has_replay,
                 };
                 let from = push(stream, (service, &key, introduction), input);

@@ -1,6 +1,6 @@
 //! What is told of batches that come in, and in what order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::*;
 use crate::event::{Batch, EngineHash, Event, Kind, Medium, Removed, Stored};
@@ -43,14 +43,11 @@ fn note(news: News<'_>) -> Told {
 /// how far it is.
 fn check(has_replay: bool, inputs: Vec<Input<Bytes>>, want: &[Told]) -> (Vec<Want>, Progress) {
     let told = RefCell::new(Vec::new());
-    let engine = Engine {
-        namespace: MODEL,
-        rank: 3,
-        has_replay,
-    };
-    let view = Arc::new(View::default());
-    let mut intake = Intake::new(engine, Arc::clone(&view), |news: News<'_>| {
+    let shared = Shared::default();
+    let view = Arc::clone(&shared.view);
+    let mut intake = Intake::new(engine(has_replay), &shared, |news: News<'_>| {
         told.borrow_mut().push(note(news));
+        Reply::Heard
     });
     let wants = inputs
         .into_iter()
@@ -67,6 +64,15 @@ fn check(has_replay: bool, inputs: Vec<Input<Bytes>>, want: &[Told]) -> (Vec<Wan
     assert_eq!(forgets.count(), follows.count() + 1);
     assert_eq!(view.shapes(MODEL), []);
     (wants, progress)
+}
+
+fn engine(has_replay: bool) -> Engine {
+    Engine {
+        namespace: MODEL,
+        block_size: None,
+        rank: 3,
+        has_replay,
+    }
 }
 
 fn live(sequence: u64, payload: &[u8]) -> Input<Bytes> {
@@ -255,15 +261,11 @@ fn a_replay_that_is_another_engines_is_told_once() {
         inputs.extend([Input::Ended { ask }, live(ask.into(), &stored())]);
     }
     let failures = RefCell::new(Vec::new());
-    let engine = Engine {
-        namespace: MODEL,
-        rank: 3,
-        has_replay: true,
-    };
-    let mut intake = Intake::new(engine, Arc::new(View::default()), |news: News<'_>| {
+    let mut intake = Intake::new(engine(true), &Shared::default(), |news: News<'_>| {
         if let News::Failed { socket, error } = news {
             failures.borrow_mut().push((socket, error.to_string()));
         }
+        Reply::Heard
     });
     for input in inputs {
         intake.step(input, 0);
@@ -285,18 +287,49 @@ fn a_doubt_ends_with_the_epoch_it_is_about() {
     for ask in 1..=ASKS_MAX {
         inputs.extend([Input::Failed { ask }, Input::Tick]);
     }
-    let engine = Engine {
-        namespace: MODEL,
-        rank: 0,
-        has_replay: true,
-    };
-    let mut intake = Intake::new(engine, Arc::default(), |_: News<'_>| {});
+    let hear = |_: News<'_>| Reply::Heard;
+    let mut intake = Intake::new(engine(true), &Shared::default(), hear);
     for (at, input) in inputs.into_iter().enumerate() {
         intake.step(input, at as u64 * 1_000);
     }
     let progress = intake.progress();
     assert_eq!((progress.state, progress.epoch), (EXACT, 1));
     assert_eq!(progress.met.malformed_events, 1);
+}
+
+#[test]
+fn a_rank_that_another_source_brings_is_left_to_it_and_costs_the_epoch() {
+    let taken = Cell::new(Some(4));
+    let shared = Shared::default();
+    let mut intake = Intake::new(engine(false), &shared, |news| match news {
+        News::Follows { rank, .. } if taken.get() == Some(rank) => Reply::NotYours,
+        News::Follows { .. }
+        | News::Changes { .. }
+        | News::State { .. }
+        | News::Failed { .. }
+        | News::Forgets { .. } => Reply::Heard,
+    });
+    let mut standing = |input| {
+        intake.step(input, 0);
+        let progress = intake.progress();
+        let refused = progress.met.refused_batches;
+        (progress.state, refused, intake.not_ours())
+    };
+    let of_rank = |sequence, rank| live(sequence, &batch(Some(rank), vec![block()]));
+    standing(Input::Connected);
+    assert_eq!(standing(of_rank(0, 3)), (EXACT, 0, None));
+    // More often than the view has places for sources.
+    for number in 1..=5_000 {
+        assert_eq!(standing(of_rank(number, 4)), (DEGRADED, number, Some(4)));
+    }
+    assert_eq!(standing(of_rank(5_001, 3)), (DEGRADED, 5_000, None));
+    taken.set(None);
+    assert_eq!(standing(of_rank(5_002, 4)), (DEGRADED, 5_000, None));
+    assert_eq!(standing(of_rank(9_000, 4)), (EXACT, 5_000, None));
+
+    let not_ours = |_: News<'_>| Reply::NotYours;
+    let intake = Intake::new(engine(false), &shared, not_ours);
+    assert_eq!(intake.not_ours(), Some(3), "before anything came");
 }
 
 #[test]

@@ -6,14 +6,15 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::feed::held::FRAME_BYTES;
 
 mod probes;
 
-type Payload = [u8; 16];
+type Payload = Vec<u8>;
 
 /// The batch that an engine, the how-manieth, published under a number.
 fn frame(engine: u64, sequence: u64) -> Frame<Payload> {
-    let mut payload = [0; 16];
+    let mut payload = vec![0; 16];
     payload[..8].copy_from_slice(&engine.to_be_bytes());
     payload[8..].copy_from_slice(&sequence.to_be_bytes());
     Frame {
@@ -23,7 +24,7 @@ fn frame(engine: u64, sequence: u64) -> Frame<Payload> {
     }
 }
 
-fn read(payload: Payload) -> (u64, u64) {
+fn read(payload: &[u8]) -> (u64, u64) {
     let half = |at: usize| u64::from_be_bytes(payload[at..at + 8].try_into().unwrap());
     (half(0), half(8))
 }
@@ -105,7 +106,7 @@ impl World {
             asked: None,
             replies: VecDeque::new(),
             now_ms: 0,
-            track: Track::new(has_replay),
+            track: Track::new(has_replay, Arc::default()),
             applied: Vec::new(),
             damaged: None,
         }
@@ -208,8 +209,9 @@ impl World {
         for action in actions {
             match action {
                 Action::Apply(payload) => {
-                    self.applied.push(read(payload));
-                    if self.damaged == Some(read(payload).1) {
+                    let (engine, sequence) = read(&payload);
+                    self.applied.push((engine, sequence));
+                    if self.damaged == Some(sequence) {
                         self.track.doubt(epoch);
                     }
                 }
@@ -251,7 +253,7 @@ impl World {
         if self.lines.is_empty() {
             assert_eq!(engine, self.engine, "that engine is gone");
         }
-        assert!(self.track.held.is_empty() || self.track.replay != Replay::None);
+        assert!(self.track.held.front().is_none() || self.track.replay != Replay::None);
     }
 
     fn has_damaged(&self) -> bool {
@@ -337,22 +339,29 @@ proptest! {
 
 /// What becomes of a track that is given these.
 fn check(has_replay: bool, inputs: Vec<(u64, Input<Payload>)>) -> (Track<Payload>, Vec<Told>) {
-    let mut track = Track::new(has_replay);
+    let mut track = Track::new(has_replay, Arc::default());
     let mut told = Vec::new();
     for (now_ms, input) in inputs {
         let mut actions = Vec::new();
         track.step(input, now_ms, &mut actions);
-        told.extend(actions.into_iter().map(|action| match action {
-            Action::Apply(payload) => Told::Apply(read(payload).0, read(payload).1),
-            Action::Ask { from, .. } => Told::Ask(from),
-            Action::Begin => Told::Begin,
-            Action::Reconnect => Told::Reconnect,
-        }));
+        told.extend(actions.into_iter().map(tell));
     }
     (track, told)
 }
 
-#[derive(Debug, PartialEq)]
+fn tell(action: Action<Payload>) -> Told {
+    match action {
+        Action::Apply(payload) => {
+            let (engine, sequence) = read(&payload);
+            Told::Apply(engine, sequence)
+        }
+        Action::Ask { from, .. } => Told::Ask(from),
+        Action::Begin => Told::Begin,
+        Action::Reconnect => Told::Reconnect,
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
 enum Told {
     Apply(u64, u64),
     Ask(u64),
@@ -520,9 +529,61 @@ fn a_batch_that_is_not_understood_costs_its_epoch() {
 }
 
 #[test]
-fn what_waits_is_bounded() {
-    let mut inputs = vec![CONNECTED];
-    inputs.extend((0..HELD_FRAMES_MAX as u64 + 10).map(live));
-    let (track, _) = check(true, inputs);
-    assert_eq!(track.held.len(), HELD_FRAMES_MAX);
+fn what_finds_no_room_to_wait_is_missing_until_it_is_sent_again() {
+    use Told::{Apply, Ask};
+    // Another source has taken half of what there is.
+    let bytes_max = 20 * (FRAME_BYTES + frame(1, 0).payload.len());
+    let room = Arc::new(Room::new(bytes_max));
+    let mut other = Track::new(true, Arc::clone(&room));
+    let mut track = Track::new(true, room);
+    let (mut told, mut late) = (Vec::new(), Vec::new());
+    for track in [&mut other, &mut track] {
+        for (now_ms, input) in [CONNECTED].into_iter().chain((0..12).map(live)) {
+            track.step(input, now_ms, &mut told);
+        }
+    }
+    assert_eq!((other.dropped(), other.state()), (2, State::Degraded));
+    assert_eq!((track.dropped(), track.state()), (7, State::Degraded));
+    // Five waited; what comes then is behind what was heard.
+    track.step(ended(1).1, 0, &mut late);
+    let told: Vec<Told> = late.drain(..).map(tell).collect();
+    let first: Vec<Told> = (0..5).map(|number| Apply(1, number)).collect();
+    assert_eq!(told, [first, vec![Ask(4)]].concat());
+    assert_eq!(track.state(), State::Degraded);
+    for (now_ms, input) in (4..12)
+        .map(|number| replayed(2, 1, number))
+        .chain([ended(2)])
+    {
+        track.step(input, now_ms, &mut late);
+    }
+    let told: Vec<Told> = late.into_iter().map(tell).collect();
+    let rest: Vec<Told> = (5..12).map(|number| Apply(1, number)).collect();
+    assert_eq!((told, track.state()), (rest, State::Exact));
+}
+
+#[test]
+fn what_found_no_room_to_wait_is_not_forgotten_where_no_replay_comes() {
+    let room = Room::new(20 * (FRAME_BYTES + frame(1, 0).payload.len()));
+    let mut track = Track::new(true, Arc::new(room));
+    let mut actions = Vec::new();
+    for (now_ms, input) in [CONNECTED].into_iter().chain((0..12).map(live)) {
+        track.step(input, now_ms, &mut actions);
+    }
+    assert_eq!(track.dropped(), 2);
+    for ask in 1..=ASKS_MAX {
+        let now_ms = u64::from(ask) * 1_000;
+        track.step(Input::Failed { ask }, now_ms, &mut actions);
+        track.step(
+            Input::Tick,
+            now_ms + ASK_REST_MS * u64::from(ask),
+            &mut actions,
+        );
+    }
+    // Two are missing, and a removal may be among them.
+    assert_eq!((track.state(), track.applied()), (State::Degraded, None));
+    track.step(live(12).1, 9_000, &mut actions);
+    assert_eq!(
+        (track.state(), track.applied()),
+        (State::Exact, Some((12, 12)))
+    );
 }

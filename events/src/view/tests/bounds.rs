@@ -93,6 +93,31 @@ fn sources_have_a_limit() {
 }
 
 #[test]
+fn blocks_of_all_sources_have_a_limit_that_leaves_room_for_one_more() {
+    let view = View::new(12);
+    let long = [store(stored(0..20 * SIZE))];
+    let hold = || {
+        let source = view.add(MODEL).expect("room");
+        let counts = view.apply(source, &long, &mut Vec::new());
+        let full = counts.expect("it is followed").get(Outcome::Full);
+        (source, view.blocks(source), full)
+    };
+    let held = [hold(), hold(), hold()];
+    assert_eq!(
+        held.map(|(_, blocks, full)| (blocks, full)),
+        [(6, 14), (3, 17), (1, 19)]
+    );
+    let tokens: Vec<u32> = (0..20 * SIZE).collect();
+    let found = view.matches(SHAPE, &chain(&prompt(&tokens), SHAPE));
+    assert!(found.iter().map(|found| found.device_blocks).eq([6, 3, 1]));
+    let first = held[0].0;
+    view.apply(first, &long, &mut Vec::new());
+    assert_eq!(view.blocks(first), 6, "who has most gets nothing more");
+    view.remove(first, &mut Vec::new());
+    assert_eq!(hold().1, 4);
+}
+
+#[test]
 fn blocks_that_wait_have_a_limit_and_the_oldest_go_first() {
     let mut engine = Engine::new();
     let waiting = u32::try_from(ORPHAN_BLOCKS_MAX).expect("small") + 1;

@@ -4,6 +4,7 @@ mod bounds;
 mod names;
 mod random;
 mod rules;
+mod sizes;
 mod sure;
 mod twin;
 

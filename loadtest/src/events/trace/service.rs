@@ -18,7 +18,7 @@ use kvatlas::{
 };
 use kvatlas_events::{
     event::{Batch, EngineHash, Event, Kind, Medium, Rejected, Removed, Stored},
-    feed::{Engine, Frame, Input, Intake, News},
+    feed::{Engine, Frame, Input, Intake, News, Reply},
     view::{Namespace, Prompt},
     wire::{Form, encode},
 };
@@ -27,7 +27,7 @@ use super::super::subject::world::mix;
 
 const VOCABULARY: u64 = 150_000;
 
-type Tell = Box<dyn FnMut(News<'_>)>;
+type Tell = Box<dyn FnMut(News<'_>) -> Reply>;
 
 /// The service, and the engines that it follows.
 pub(super) struct Service {
@@ -61,7 +61,6 @@ impl Service {
         };
         let catalog = Arc::new(Catalog::new(defaults, 1));
         let namespace = catalog.residents.engine_namespace(None);
-        let view = Arc::clone(&catalog.residents.view);
         let fleet = Arc::new(Fleet::new(catalog, Box::new(|| 0), seed));
         let follow = |number: usize| {
             // By name they are in the order of their numbers.
@@ -70,10 +69,11 @@ impl Service {
             let tell: Tell = Box::new(move |news| hearing.hear(news));
             let engine = Engine {
                 namespace,
+                block_size: None,
                 rank: 0,
                 has_replay: false,
             };
-            let mut intake = Intake::new(engine, Arc::clone(&view), tell);
+            let mut intake = Intake::new(engine, &fleet.shared, tell);
             intake.step(Input::Connected, 0);
             let sent = 0;
             Followed { name, intake, sent }

@@ -19,6 +19,8 @@ pub(super) struct Chain {
     pub(super) by_tokens: bool,
     /// Blocks from the start that are there.
     pub(super) live: u32,
+    /// The latest turn in which it was seen to.
+    pub(super) turn: u64,
     /// Its neighbours among the chains that hold the same block, by place.
     links: Vec<Link>,
 }
@@ -45,6 +47,9 @@ pub(super) struct Blocks {
     /// The first chain that holds a block; the links tell the others. The block itself is read in
     /// the chain.
     heads: HashTable<Spot>,
+    /// How often a chain was gone to for one of its blocks.
+    #[cfg(test)]
+    pub(super) visits: usize,
 }
 
 impl Blocks {
@@ -70,6 +75,7 @@ impl Blocks {
             blocks,
             by_tokens,
             live: 0,
+            turn: 0,
             links,
         });
         while self.link_next(id) {}
@@ -114,14 +120,30 @@ impl Blocks {
         }
     }
 
+    /// The place of a block in the chains that hold it; None where none does.
+    pub(super) fn place(&self, own: OwnHash) -> Option<u32> {
+        self.head(own).map(|head| head.place)
+    }
+
+    /// Whether the chains that hold a block were seen to in this turn for a block before it, as all
+    /// of them hold that one too. Blocks are to come in the order of their places.
+    pub(super) fn are_done(&self, own: OwnHash, turn: u64) -> bool {
+        let first = self.head(own).and_then(|head| self.chains.get(head.chain));
+        first.is_some_and(|chain| chain.turn == turn)
+    }
+
     /// The chains that hold a block, and its place in them. `act` may truncate the chain that it
     /// is given.
     pub(super) fn holding(&mut self, own: OwnHash, mut act: impl FnMut(&mut Self, u32, u32)) {
-        let Some(&Spot { chain, place }) = self.heads.find(own.0, self.is_at(own)) else {
+        let Some(Spot { chain, place }) = self.head(own) else {
             return;
         };
         let mut next = chain;
         while let Some(chain) = self.chains.get(next) {
+            #[cfg(test)]
+            {
+                self.visits += 1;
+            }
             let after = chain.links[place as usize].after;
             act(self, next, place);
             next = after;
@@ -209,8 +231,9 @@ impl Blocks {
         self.chains.get_mut(chain)?.links.get_mut(place as usize)
     }
 
-    fn is_at(&self, own: OwnHash) -> impl Fn(&Spot) -> bool + '_ {
-        move |&spot| own_at(&self.chains, spot) == own
+    fn head(&self, own: OwnHash) -> Option<Spot> {
+        let is_it = |spot: &Spot| own_at(&self.chains, *spot) == own;
+        self.heads.find(own.0, is_it).copied()
     }
 }
 

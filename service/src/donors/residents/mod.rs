@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use kvatlas_events::event::EngineHash;
-use kvatlas_events::view::{self, Change, SourceId, View};
+use kvatlas_events::view::{self, Change, OwnHash, SourceId, View};
 use parking_lot::{MutexGuard, RwLock};
 use siphasher::sip128::SipHasher24;
 
@@ -72,6 +72,10 @@ impl Residents {
     }
 
     /// What became of blocks of a source's device, after the view has it.
+    ///
+    /// However often blocks went and came in it, and however many of them donors share, each donor
+    /// is seen to at most once for what went, and once for what is there now: what went goes first,
+    /// and the view knows already what came of both.
     pub fn changed(&self, source: SourceId, changes: &[Change]) {
         let Some(owner) = self.owner(source) else {
             return;
@@ -86,19 +90,26 @@ impl Residents {
         }
         let ask = self.ask();
         let mut ties = owner.ties.lock();
+        if changes.contains(&Change::Cleared) && ties.follows(source) {
+            ties.cleared();
+        }
+        let (mut gone, mut there) = (Vec::new(), Vec::new());
         for some in changes.chunks(TURN_MAX as usize) {
-            if !ties.follows(source) {
-                return;
-            }
             for &change in some {
-                match change {
-                    Change::Stored(own) => ties.stored(&ask, own),
-                    Change::Removed { own, is_gone: _ } => ties.removed(own),
-                    Change::Cleared => ties.cleared(),
-                }
+                let (own, list) = match change {
+                    Change::Stored(own) => (own, &mut there),
+                    Change::Removed { own, is_gone: _ } => (own, &mut gone),
+                    Change::Cleared => continue,
+                };
+                // Most are no donor's. Of one that comes later the view is asked then.
+                list.extend(ties.place(own).map(|place| (place, own)));
             }
             MutexGuard::bump(&mut ties);
         }
+        take_turns(&mut ties, source, gone, Ties::removed);
+        take_turns(&mut ties, source, there, |ties, own, turn| {
+            ties.stored(&ask, own, turn);
+        });
         if has_stored && ties.follows(source) {
             ties.read_names(&ask, NAMED_PER_CALL_MAX);
         }
@@ -173,6 +184,28 @@ impl Residents {
                 return;
             }
         }
+    }
+}
+
+/// Takes in what became of blocks, those before others first, some at a time: registrations wait in
+/// between.
+fn take_turns(
+    ties: &mut MutexGuard<'_, Ties>,
+    source: SourceId,
+    mut blocks: Vec<(u32, OwnHash)>,
+    mut take: impl FnMut(&mut Ties, OwnHash, u64),
+) {
+    blocks.sort_unstable();
+    blocks.dedup();
+    let turn = ties.begin_turn();
+    for some in blocks.chunks(TURN_MAX as usize) {
+        if !ties.follows(source) {
+            return;
+        }
+        for &(_, own) in some {
+            take(ties, own, turn);
+        }
+        MutexGuard::bump(ties);
     }
 }
 

@@ -101,6 +101,8 @@ pub(in super::super) struct Ties {
     followed: Option<Followed>,
     /// Donors whose blocks' names the view did not know yet when they were looked at.
     unread: VecDeque<u32>,
+    /// The number of the latest turn; chains know in which they were seen to.
+    turn: u64,
 }
 
 impl Ties {
@@ -196,11 +198,29 @@ impl Ties {
         None
     }
 
-    /// A block is there.
-    pub(super) fn stored(&mut self, ask: &Ask<'_>, own: OwnHash) {
+    /// The place of a block in the donors that have it; None where none has.
+    pub(super) fn place(&self, own: OwnHash) -> Option<u32> {
+        self.blocks.place(own)
+    }
+
+    /// A number that no turn had before.
+    pub(super) fn begin_turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn
+    }
+
+    /// A block is there. In one turn those before it come first: whoever waited for one of them
+    /// was asked after as a whole.
+    pub(super) fn stored(&mut self, ask: &Ask<'_>, own: OwnHash, turn: u64) {
+        if self.blocks.are_done(own, turn) {
+            return;
+        }
         let mut waiting = Vec::new();
         self.blocks.holding(own, |blocks, id, place| {
-            if blocks.get(id).is_some_and(|chain| chain.live == place) {
+            if let Some(chain) = blocks.get_mut(id)
+                && chain.live == place
+            {
+                chain.turn = turn;
                 waiting.push(id);
             }
         });
@@ -209,13 +229,20 @@ impl Ties {
         }
     }
 
-    /// A copy of a block was removed: of every donor that has it only what comes before is left.
-    pub(super) fn removed(&mut self, own: OwnHash) {
+    /// A copy of a block was removed: of every donor that has it only what comes before is left. In
+    /// one turn those before it come first: whoever has one of them has less left already.
+    pub(super) fn removed(&mut self, own: OwnHash, turn: u64) {
+        if self.blocks.are_done(own, turn) {
+            return;
+        }
         let mut hit = Vec::new();
         self.blocks.holding(own, |blocks, id, place| {
             if let Some(chain) = blocks.get_mut(id) {
-                chain.live = chain.live.min(place);
-                hit.push((id, chain.tied, place));
+                chain.turn = turn;
+                if chain.live > place || !chain.by_tokens {
+                    chain.live = chain.live.min(place);
+                    hit.push((id, chain.tied, place));
+                }
             }
         });
         for (id, tied, place) in hit {
@@ -230,6 +257,10 @@ impl Ties {
             let Some(tied) = self.tied.get(id) else {
                 continue;
             };
+            #[cfg(test)]
+            {
+                self.blocks.visits += 1;
+            }
             for chain in tied.chains.clone() {
                 if let Some(chain) = self.blocks.get_mut(chain) {
                     chain.live = 0;
@@ -254,6 +285,12 @@ impl Ties {
                 self.read(ask, chain);
             }
         }
+    }
+
+    /// How often donors were gone to since it was asked last.
+    #[cfg(test)]
+    pub(super) fn visits(&mut self) -> usize {
+        std::mem::take(&mut self.blocks.visits)
     }
 
     #[cfg(test)]

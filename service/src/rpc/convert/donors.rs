@@ -28,8 +28,9 @@ pub const NEIGHBOURS_MAX: u32 = 5;
 /// Longest text of a prompt, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
 /// Shortest and longest hash of a block, in bytes.
-const BLOCK_HASH_BYTES_MIN: usize = 8;
-const BLOCK_HASH_BYTES_MAX: usize = 64;
+/// Bytes of a block's hash that are its name, and what hashes of engines have: as in events.
+const BLOCK_NAME_BYTES: usize = 8;
+const BLOCK_HASH_BYTES: [usize; 3] = [8, 16, 32];
 /// Longest announcement, in milliseconds.
 const OWNER_TTL_MS_MAX: u32 = 3_600_000;
 const OWNER_TTL_MS_MIN: u32 = 1000;
@@ -196,15 +197,12 @@ fn block_names(hashes: &[Bytes], captured_tokens: u32) -> Result<Vec<EngineHash>
         );
         return Err(invalid("block_hashes", problem));
     }
-    let name = |hash: &Bytes| match hash.last_chunk::<BLOCK_HASH_BYTES_MIN>() {
-        Some(last) if hash.len() <= BLOCK_HASH_BYTES_MAX => {
+    let name = |hash: &Bytes| match hash.last_chunk::<BLOCK_NAME_BYTES>() {
+        Some(last) if BLOCK_HASH_BYTES.contains(&hash.len()) => {
             Ok(EngineHash(u64::from_be_bytes(*last)))
         }
         Some(_) | None => {
-            let problem = format!(
-                "a hash of {} bytes, must be {BLOCK_HASH_BYTES_MIN} to {BLOCK_HASH_BYTES_MAX}",
-                hash.len()
-            );
+            let problem = format!("a hash of {} bytes, must be 8, 16 or 32", hash.len());
             Err(invalid("block_hashes", problem))
         }
     };
@@ -414,6 +412,9 @@ pub(in crate::rpc) fn owner_key(owner: Option<v1::Owner>) -> Result<OwnerKey, St
         return Err(invalid("owner", "must be given"));
     };
     check_length("owner.worker_id", &worker_id, 1, WORKER_ID_BYTES_MAX)?;
+    if worker_id.chars().any(char::is_control) {
+        return Err(invalid("owner.worker_id", "has control characters"));
+    }
     Ok(OwnerKey {
         worker_id: worker_id.into(),
         data_parallel_rank,

@@ -213,6 +213,7 @@ pub fn refusal_to_wire(refusal: PushRefusal) -> v1::PublishRefusal {
         PushRefusal::TooMany => v1::PublishRefusal::TooMany,
         PushRefusal::Superseded => v1::PublishRefusal::Superseded,
         PushRefusal::Followed => v1::PublishRefusal::Followed,
+        PushRefusal::RankTaken => v1::PublishRefusal::RankTaken,
     }
 }
 
@@ -260,6 +261,7 @@ pub fn source_to_wire(status: SourceStatus) -> v1::EventSourceStatus {
         undecodable_batches: met.decode_errors,
         refused_batches: met.refused_batches,
         malformed_messages: met.malformed_messages,
+        dropped_batches: met.dropped_batches,
         outcomes: Outcome::ALL
             .iter()
             .map(|&(outcome, name)| (name.to_owned(), outcomes.get(outcome)))

@@ -97,6 +97,8 @@ async fn a_server_does_not_start_on_a_bad_source() {
     let folder = TempDir::new().unwrap();
     let bad = folder.path().join("engines");
     fs::write(&bad, "\ntcp://a:1,rank=x\n").unwrap();
+    let twice = folder.path().join("twice");
+    fs::write(&twice, "tcp://a:1,worker=w\n\ntcp://a:2,worker=w\n").unwrap();
     let secret = folder.path().join("namespace.json");
     fs::write(&secret, r#"{"cache_salt": "planted-salt", "model": 3}"#).unwrap();
     let named = format!("tcp://a:1,namespace={}", secret.display());
@@ -106,7 +108,21 @@ async fn a_server_does_not_start_on_a_bad_source() {
             bad.display().to_string(),
             "line 2: rank: not a number",
         ),
-        ("--kv-events-file", "/nowhere".to_owned(), "/nowhere: "),
+        (
+            "--kv-events-file",
+            "/nowhere".to_owned(),
+            "--kv-events-file: /nowhere: ",
+        ),
+        (
+            "--kv-events-file",
+            twice.display().to_string(),
+            "line 3: rank 0 of that worker is on line 1 too",
+        ),
+        (
+            "--kv-events",
+            "tcp://a:1,worker=w;tcp://a:2,worker=w".to_owned(),
+            "--kv-events: worker w: source: rank 0 of that worker",
+        ),
         (
             "--kv-events",
             named,
@@ -118,6 +134,7 @@ async fn a_server_does_not_start_on_a_bad_source() {
         let output = command.arg(flag).arg(value).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && told.contains(says), "{told}");
+        assert!(told.matches("/nowhere").count() < 2, "{told}");
         assert!(!told.contains("planted-salt"), "{told}");
     }
 }

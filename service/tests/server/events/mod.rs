@@ -6,6 +6,7 @@ mod harness;
 mod lost;
 mod outcomes;
 mod publish;
+mod ranks;
 mod scenarios;
 mod trust;
 mod workers;

@@ -1,10 +1,14 @@
 //! What became of events is told: to operators by metrics, and of each source by its status.
 
+use kvatlas_proto::v1::{self, SourceState};
 use serde_json::json;
 
 use crate::{
     common::{self, http_get},
-    events::{harness::Harness, publish::Sidecar},
+    events::{
+        harness::{Harness, question},
+        publish::Sidecar,
+    },
     payloads::{batch, removed, stored},
 };
 
@@ -55,6 +59,67 @@ async fn what_became_of_events_is_told_of_each_source_and_over_all() {
     ] {
         assert!(page.contains(&format!("\n{name} 0\n")), "{name} of {page}");
     }
+}
+
+#[tokio::test]
+async fn blocks_of_an_odd_size_are_told_of_and_count_where_the_namespace_says_so() {
+    let mut harness = Harness::start();
+    let mut event = stored(&[1], None, 0);
+    event["block_size"] = json!(12);
+    event["token_ids"] = json!((0..12).collect::<Vec<u32>>());
+    for (block_size, outcome) in [(16, "odd_size"), (12, "stored")] {
+        let namespace = v1::Namespace {
+            block_size,
+            ..common::namespace()
+        };
+        let worker = format!("of-{block_size}");
+        let mut sidecar = Sidecar::open(&mut harness, &worker, None).await;
+        let request = v1::PublishRequest {
+            payload: batch(std::slice::from_ref(&event)).into(),
+            namespace: common::selector(namespace.clone()),
+            ..sidecar.request()
+        };
+        sidecar.exchange(request).await;
+        let source = harness.source(&worker).await.unwrap();
+        assert_eq!(source.outcomes, [(outcome.to_owned(), 1)].into());
+        let asked = v1::FindWorkersRequest {
+            namespace: common::selector(namespace),
+            ..question(0..12)
+        };
+        let found = harness.find(asked).await.workers;
+        assert_eq!(found[0].device_tokens == 12, block_size == 12);
+    }
+}
+
+#[tokio::test]
+async fn batches_that_find_no_room_to_wait_are_counted() {
+    let server = common::start();
+    let mut harness = Harness::on(&server.clients);
+    let value = |name: &str| {
+        let page = http_get(server.server.http_address(), "/metrics");
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse::<usize>().unwrap()
+    };
+    let waiting = || value("kvatlas_event_waiting_bytes ");
+    let mut sidecar = Sidecar::open(&mut harness, "w", Some(0)).await;
+    // Of these 21 may wait for a replay.
+    let large = vec![0xc0; 3 << 20];
+    for sequence in 0..23 {
+        let request = v1::PublishRequest {
+            sequence,
+            payload: large.clone().into(),
+            ..sidecar.request()
+        };
+        let answer = sidecar.exchange(request).await;
+        assert_eq!(answer.source_state(), SourceState::Degraded);
+        assert!(sequence > 0 || waiting() > large.len());
+    }
+    // Answers may be of before: that a replay is late is answered too.
+    let dropped = || value("kvatlas_event_batches_dropped ");
+    common::until(|| std::future::ready(dropped() == 2)).await;
+    assert_eq!(harness.source("w").await.unwrap().dropped_batches, 2);
+    harness.unfollow("w").await;
+    assert_eq!(waiting(), 0);
 }
 
 #[tokio::test]

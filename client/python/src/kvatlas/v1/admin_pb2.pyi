@@ -157,7 +157,7 @@ class ListEventSourcesResponse(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[EventSourceStatus, _Mapping]]] = ...) -> None: ...
 
 class EventSourceStatus(_message.Message):
-    __slots__ = ("source", "worker_id", "data_parallel_ranks", "state", "epoch", "first_sequence", "last_sequence", "blocks", "batches", "events", "gaps", "replays", "connections", "connection_failures", "unknown_events", "malformed_events", "undecodable_batches", "refused_batches", "malformed_messages", "outcomes")
+    __slots__ = ("source", "worker_id", "data_parallel_ranks", "state", "epoch", "first_sequence", "last_sequence", "blocks", "batches", "events", "gaps", "replays", "connections", "connection_failures", "unknown_events", "malformed_events", "undecodable_batches", "refused_batches", "malformed_messages", "outcomes", "dropped_batches")
     class OutcomesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +185,7 @@ class EventSourceStatus(_message.Message):
     REFUSED_BATCHES_FIELD_NUMBER: _ClassVar[int]
     MALFORMED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_BATCHES_FIELD_NUMBER: _ClassVar[int]
     source: str
     worker_id: str
     data_parallel_ranks: _containers.RepeatedScalarFieldContainer[int]
@@ -205,4 +206,5 @@ class EventSourceStatus(_message.Message):
     refused_batches: int
     malformed_messages: int
     outcomes: _containers.ScalarMap[str, int]
-    def __init__(self, source: _Optional[str] = ..., worker_id: _Optional[str] = ..., data_parallel_ranks: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[_events_pb2.SourceState, str]] = ..., epoch: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., blocks: _Optional[int] = ..., batches: _Optional[int] = ..., events: _Optional[int] = ..., gaps: _Optional[int] = ..., replays: _Optional[int] = ..., connections: _Optional[int] = ..., connection_failures: _Optional[int] = ..., unknown_events: _Optional[int] = ..., malformed_events: _Optional[int] = ..., undecodable_batches: _Optional[int] = ..., refused_batches: _Optional[int] = ..., malformed_messages: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    dropped_batches: int
+    def __init__(self, source: _Optional[str] = ..., worker_id: _Optional[str] = ..., data_parallel_ranks: _Optional[_Iterable[int]] = ..., state: _Optional[_Union[_events_pb2.SourceState, str]] = ..., epoch: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., blocks: _Optional[int] = ..., batches: _Optional[int] = ..., events: _Optional[int] = ..., gaps: _Optional[int] = ..., replays: _Optional[int] = ..., connections: _Optional[int] = ..., connection_failures: _Optional[int] = ..., unknown_events: _Optional[int] = ..., malformed_events: _Optional[int] = ..., undecodable_batches: _Optional[int] = ..., refused_batches: _Optional[int] = ..., malformed_messages: _Optional[int] = ..., outcomes: _Optional[_Mapping[str, int]] = ..., dropped_batches: _Optional[int] = ...) -> None: ...

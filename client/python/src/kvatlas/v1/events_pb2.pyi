@@ -14,6 +14,7 @@ class PublishRefusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLISH_REFUSAL_SUPERSEDED: _ClassVar[PublishRefusal]
     PUBLISH_REFUSAL_TOO_MANY: _ClassVar[PublishRefusal]
     PUBLISH_REFUSAL_FOLLOWED: _ClassVar[PublishRefusal]
+    PUBLISH_REFUSAL_RANK_TAKEN: _ClassVar[PublishRefusal]
 
 class SourceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -33,6 +34,7 @@ PUBLISH_REFUSAL_UNSPECIFIED: PublishRefusal
 PUBLISH_REFUSAL_SUPERSEDED: PublishRefusal
 PUBLISH_REFUSAL_TOO_MANY: PublishRefusal
 PUBLISH_REFUSAL_FOLLOWED: PublishRefusal
+PUBLISH_REFUSAL_RANK_TAKEN: PublishRefusal
 SOURCE_STATE_UNSPECIFIED: SourceState
 SOURCE_STATE_EXACT: SourceState
 SOURCE_STATE_DEGRADED: SourceState

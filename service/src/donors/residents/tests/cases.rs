@@ -86,6 +86,47 @@ fn a_clear_ends_everything() {
 }
 
 #[test]
+fn a_batch_comes_to_each_donor_twice_at_most() {
+    const MANY: u8 = 50;
+    let mut world = World::exact();
+    // They share all but the last block.
+    let path = |donor: u8| [1, 2, 3, 4, donor];
+    for donor in 0..MANY {
+        world.register(New::of(&format!("{donor}"), &path(donor)));
+    }
+    let shared = &path(0)[..4];
+    let own = |donor: u8| stored(0, &path(donor), 4);
+    world.send(0, &[stored(0, shared, 0)]);
+    world.send(0, &(0..MANY).map(own).collect::<Vec<_>>());
+    let leased = world.find(&tokens(&path(7)));
+    check_leased(&world, &leased, "7", 5);
+
+    // From the end, as engines do, each often: what is left of them is not known.
+    let go = (0..4).rev().flat_map(|end| {
+        let gone = removed(0, &shared[..=end]);
+        std::iter::repeat_n(gone, 20)
+    });
+    let come = std::iter::repeat_n(stored(0, shared, 0), 20);
+    world.visits(0);
+    world.send(0, &come.chain(go).collect::<Vec<_>>());
+    assert_eq!(world.visits(0), usize::from(MANY), "one for what went");
+    assert!(!world.is_valid(&leased));
+    check_miss(&world.find(&tokens(&path(7))), "left the device memory");
+    world.send(0, &vec![stored(0, shared, 0); 20]);
+    assert_eq!(world.visits(0), usize::from(MANY), "one for what came");
+    check_leased(&world, &world.find(&tokens(&path(7))), "7", 5);
+
+    let leased = world.find(&tokens(&path(8)));
+    let mut clears = vec![Event::Cleared; 20];
+    clears.insert(10, stored(0, shared, 0));
+    clears.push(stored(0, shared, 0));
+    world.send(0, &clears);
+    assert_eq!(world.visits(0), 2 * usize::from(MANY));
+    assert!(!world.is_valid(&leased));
+    check_leased(&world, &world.find(&tokens(&path(8))), "8", 4);
+}
+
+#[test]
 fn nobody_leases_from_a_device_that_is_in_doubt() {
     let mut world = World::exact();
     world.send(0, &[stored(0, &PATH, 0)]);

@@ -279,6 +279,10 @@ impl World {
         matches!(state, LeaseState::Valid { .. })
     }
 
+    fn visits(&self, engine: usize) -> usize {
+        self.owners[engine].ties.lock().visits()
+    }
+
     fn counts(&self, engine: usize) -> Counts {
         self.owners[engine].ties.lock().counts()
     }

@@ -184,6 +184,11 @@ pub(crate) fn registrations() -> Vec<Case> {
             ["owner.worker_id", "256"],
         ),
         case(
+            "worker that no source can name",
+            register(|it| it.owner = common::owner(&format!("{}\n", secret(9)))),
+            ["owner.worker_id", "control characters"],
+        ),
+        case(
             "generation",
             register(|it| it.owner_generation = 0),
             ["owner_generation", "1"],
@@ -247,9 +252,14 @@ pub(crate) fn registrations() -> Vec<Case> {
             ["block_hashes", "8"],
         ),
         case(
+            "hash of a length that no event has",
+            register(|it| it.block_hashes = vec![vec![1; 24].into()]),
+            ["block_hashes", "8, 16 or 32"],
+        ),
+        case(
             "long hash",
-            register(|it| it.block_hashes = vec![vec![1; 65].into()]),
-            ["block_hashes", "64"],
+            register(|it| it.block_hashes = vec![vec![1; 64].into()]),
+            ["block_hashes", "8, 16 or 32"],
         ),
         case(
             "hashes of a device",
