@@ -12,6 +12,8 @@ from fake_engine import Status, model_outputs
 from rig import Rig, prompt, request
 from vllm.distributed.kv_transfer.kv_connector.v1 import base as vllm_base
 
+from kvatlas import Client
+
 
 @pytest.fixture
 def rig(
@@ -391,6 +393,36 @@ def test_a_reset_of_the_connector_forgets_what_was_captured(rig: Rig) -> None:
     again = request("again", tokens)
     engine.run(again)
     assert again.computed == len(tokens) + 3
+    rig.until_registered(2, engine)
+    engine.reset_prefix_cache()
+    engine.run(request("third", tokens))
+    assert rig.reuse("third")["provenance"] == "exact_external_hit"
+
+
+def test_a_capture_that_the_service_has_not_heard_of_survives_an_announcement(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that the service holds none of our donors, of which this one is none yet."""
+    engine = rig.engine()
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    announced, goes_on = threading.Event(), threading.Event()
+    announce = Client.announce_owner
+
+    def answered_late(self: Client, *who: Any, **how: Any) -> Any:
+        state = announce(self, *who, **how)
+        announced.set()
+        goes_on.wait(20)
+        return state
+
+    monkeypatch.setattr(Client, "announce_owner", answered_late)
+    assert engine.scheduler.reset_cache()
+    assert announced.wait(20)
+    engine.run(request("again", tokens))
+    rig.until(lambda: len(rig.audit("capture")) == 2, engine)
+    goes_on.set()
     rig.until_registered(2, engine)
     engine.reset_prefix_cache()
     engine.run(request("third", tokens))

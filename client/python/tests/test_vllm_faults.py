@@ -15,7 +15,7 @@ from fake_engine import FakeEngine, model_outputs
 from rig import Rig, prompt, request
 from slow_proxy import SlowProxy
 
-from kvatlas import Owner
+from kvatlas import Client, KvatlasError, Owner
 from kvatlas.vllm.control import RENEW_S
 
 
@@ -230,6 +230,50 @@ def test_a_service_that_comes_back_is_asked_and_holds_leases_again(rig: Rig, ser
         rig.until(loads)
         # Sooner than the owner's announcement would have been renewed anyway.
         assert time.monotonic() - begun < RENEW_S - 1
+    finally:
+        back.stop()
+
+
+def test_no_donor_is_registered_before_its_owner_is_announced(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    announce, register = Client.announce_owner, Client.register_donor
+
+    def announcing(self: Client, *who: Any, **how: Any) -> Any:
+        if len(told) < 2:
+            told.append("lost")
+            raise KvatlasError("unavailable", "")
+        state = announce(self, *who, **how)
+        told.append("announced")
+        return state
+
+    def registering(self: Client, donor: Any) -> Any:
+        told.append("registered")
+        return register(self, donor)
+
+    monkeypatch.setattr(Client, "announce_owner", announcing)
+    monkeypatch.setattr(Client, "register_donor", registering)
+    tokens = prompt(1)
+    engine = warmed(rig, tokens)
+    assert told[:4] == ["lost", "lost", "announced", "registered"]
+    assert engine.run(request("again", tokens)) == [model_outputs(tokens, 4)]
+    assert rig.reuse("again")["provenance"] == "exact_external_hit"
+
+
+def test_what_is_registered_after_a_restart_can_be_loaded_at_once(rig: Rig, server: Any) -> None:
+    tokens = prompt(1)
+    engine = warmed(rig, prompt(2))
+    server.stop()
+    back = server.again()
+    try:
+        assert rig.client.connect(20)
+        assert engine.run(request("cold", tokens)) == [model_outputs(tokens, 4)]
+        rig.until_registered(2, engine)
+        engine.reset_prefix_cache()
+        again = request("again", tokens)
+        assert engine.run(again) == [model_outputs(tokens, 4)]
+        assert again.computed < len(tokens)
     finally:
         back.stop()
 
