@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -257,6 +258,21 @@ def test_a_refused_control_call_says_why_and_that_it_is_no_use_to_repeat_it(
         client.register_donor(
             kvatlas.Donor("d", namespace, Owner("w"), 5, prompt(9), 16, "host", "s", 17)
         )
+
+
+def test_closing_at_once_after_connecting_leaves_no_thread_that_fails(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    before = set(threading.enumerate())
+    for _ in range(50):
+        client = Client(server.address)
+        assert client.connect(20)
+        client.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+    assert failed == []
 
 
 def test_a_client_that_is_closed_misses(server: Server, namespace: Namespace) -> None:
