@@ -21,6 +21,8 @@ def rig(
 ) -> Iterator[Rig]:
     # So long that a lease that is not given back outlives the test.
     monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 300_000)
+    # And on a busy machine a lease is not given up for lack of time.
+    monkeypatch.setattr("kvatlas.vllm.worker.VALIDATE_S", 10.0)
     server = serve("--mode", "materialize")
     made = Rig(tmp_path, server.address)  # type: ignore[attr-defined]
     yield made

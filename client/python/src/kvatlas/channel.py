@@ -10,6 +10,8 @@ from typing import Any
 
 import grpc
 
+from kvatlas import forks
+
 ADDRESS_DEFAULT = "127.0.0.1:50051"
 # An answer may be as long as a page of the largest records.
 ANSWER_BYTES_MAX = 64 << 20
@@ -79,6 +81,7 @@ def acquire(target: Target, user: object) -> Connection:
         key = (os.getpid(), target)
         if key not in _shared:
             _shared[key] = (Connection(_channel(target)), set())
+            forks.watch()
         connection, users = _shared[key]
         users.add(id(user))
         return connection

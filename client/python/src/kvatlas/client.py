@@ -199,12 +199,7 @@ class Client:
         parts = calls.prior_parts(prior, prefix_hash, **about)
         try:
             upload = self._session.way().connection.upload(calls.PUT_PRIOR.path)
-            metadata = self._session.metadata()
-            forks.begin_call(timeout_s)
-            try:
-                response = upload(parts, timeout=timeout_s, metadata=metadata)
-            finally:
-                forks.end_call()
+            response = _in_time(upload, parts, timeout_s, metadata=self._session.metadata())
         except Exception as error:
             raise KvatlasError.of(error) from None
         return calls.stored_prior(response)
@@ -261,11 +256,27 @@ def _call(
     """Waits for a connection, if so told: some grpcio releases connect only while a call waits."""
     call = way.connection.unary(ask.method.path)
     request = ask.request.SerializeToString()
+    return _in_time(call, request, timeout_s, metadata=metadata, wait_for_ready=wait_for_ready)
+
+
+def _in_time(call: Any, request: Any, timeout_s: float, **how: Any) -> bytes:
+    """One that may take longer than a fork waits is made so that the fork can end it, which takes a
+    thread of grpcio's."""
     forks.begin_call(timeout_s)
+    cancel = None
+    answer: bytes
     try:
-        answer: bytes = call(
-            request, timeout=timeout_s, metadata=metadata, wait_for_ready=wait_for_ready
-        )
+        if timeout_s <= forks.FORK_WAIT_S_MAX:
+            answer = call(request, timeout=timeout_s, **how)
+        else:
+            going = call.future(request, timeout=timeout_s, **how)
+            cancel = going.cancel
+            forks.may_cancel(cancel)
+            answer = going.result()
+    except BaseException:
+        if cancel is not None:
+            cancel()
+        raise
     finally:
-        forks.end_call()
+        forks.end_call(cancel)
     return answer
