@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import multiprocessing
 import os
 import random
@@ -112,6 +113,53 @@ def test_the_least_recently_read_makes_room(
     assert store.write("d3", record(3)) == ["d1"]
     assert refused(store, "d1", wanted(record(1))) == "missing"
     store.read("d0", wanted(record(0)))
+
+
+def test_a_full_file_system_is_like_a_full_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _file_bytes(tmp_path / "probe", record())
+    store = FolderStore(tmp_path / "kv", "s", 1000 * whole)
+    replace = Path.replace
+
+    def where_four_fit(self: Path, target: Path) -> Path:
+        if len(list((tmp_path / "kv").glob("*/*.safetensors"))) == 4:
+            raise OSError(errno.ENOSPC, "no space left")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", where_four_fit)
+    for number in range(4):
+        assert store.write(f"d{number}", record(number)) == []
+        _age(tmp_path / "kv" / f"d{number}", 100 - number)
+    assert store.write("d4", record(4)) == ["d0"]
+    store.read("d4", wanted(record(4)))
+    monkeypatch.setattr(Path, "replace", _always_full)
+    with pytest.raises(OSError, match="no space left"):
+        store.write("d5", record(5))
+
+
+def _always_full(self: Path, target: Path) -> Path:
+    raise OSError(errno.ENOSPC, "no space left")
+
+
+def test_nobody_else_can_read_what_is_kept(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        FolderStore(tmp_path / "kv", "s", 10**6)
+        (tmp_path / "shared").mkdir(mode=0o775)
+        FolderStore(tmp_path / "shared", "s", 10**6)
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("kv", "shared")]
+    assert modes == [0o700, 0o755]
+
+
+def test_a_header_nested_too_deep_is_corrupt(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path, "s", 10**6)
+    store.write("d", record())
+    text = b'{"a":' * 100_000
+    (tmp_path / "d" / "s.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    assert refused(store, "d", wanted(record())) == "corrupt"
 
 
 def test_a_record_larger_than_the_store_is_refused(tmp_path: Path) -> None:

@@ -123,6 +123,25 @@ def test_a_lease_that_runs_out_before_the_load(rig: Rig, monkeypatch: pytest.Mon
     rig.until_no_lease()
 
 
+def test_a_request_that_waited_longer_than_its_lease_lasts_is_asked_about_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 1000)
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_LEFT_MIN_MS", 0)
+    tokens = prompt(1)
+    engine = warmed(rig, tokens)
+    waits = request("waits", tokens)
+    engine.add(waits)
+    rig.until(lambda: rig.client.status().leases_held == 1)
+    monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 60_000)
+    # As vLLM does not come to it while others run.
+    rig.until(lambda: rig.client.status().leases_held == 0)
+    rig.until(lambda: not engine.requests, engine)
+    assert waits.output == model_outputs(tokens, 4)
+    assert rig.reuse("waits")["provenance"] == "exact_external_hit"
+    rig.until_no_lease()
+
+
 def test_a_donor_that_is_removed_before_the_load(rig: Rig) -> None:
     tokens = prompt(1)
     engine = warmed(rig, tokens)
@@ -395,6 +414,15 @@ def test_more_saves_than_can_wait_are_left_out(rig: Rig, monkeypatch: pytest.Mon
     assert set(told) == {"too many saves wait"}
     assert 1 <= len(told) <= 5
     assert engine.pool.free == 512
+
+
+def test_captures_that_are_too_many_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvatlas.vllm.donors.CAPTURES_MAX", 2)
+    engine = rig.engine()
+    engine.run(*(request(f"r{number}", prompt(number, 100)) for number in range(8)))
+    rig.until(lambda: len(rig.audit("capture")) == 8, engine)
+    told = {line["detail"] for line in rig.audit("capture") if not line["kept"]}
+    assert told == {"too many captures wait"}
 
 
 def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:

@@ -90,6 +90,14 @@ class OwnDonors:
         """A copy of a finished prompt's first tokens, which fill these blocks; None when there is
         one already, or too many are going on."""
         if len(self._captures) >= CAPTURES_MAX:
+            if not self._is_known(prepared, tokens):
+                self._audit.record(
+                    "capture",
+                    request_id=request_id,
+                    tokens=tokens,
+                    kept=False,
+                    detail="too many captures wait",
+                )
             return None
         donor_id = self._new_id(prepared, tokens)
         if donor_id is None:
@@ -172,10 +180,12 @@ class OwnDonors:
         if self._store is not None:
             remove_owned(self._store, self._ids)
 
+    def _is_known(self, prepared: Prepared, tokens: int) -> bool:
+        return _digest(prepared, tokens) in self._by_digest
+
     def _new_id(self, prepared: Prepared, tokens: int) -> str | None:
         """None: the same tokens are there already."""
-        packed = prepared.tokens[:tokens]
-        digest = hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()
+        digest = _digest(prepared, tokens)
         if digest in self._by_digest:
             return None
         self._number += 1
@@ -222,3 +232,9 @@ class OwnDonors:
         if self._by_digest.get(digest) == donor_id:
             del self._by_digest[digest]
         return namespace
+
+
+def _digest(prepared: Prepared, tokens: int) -> bytes:
+    """Of what a donor holds."""
+    packed = prepared.tokens[:tokens]
+    return hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()

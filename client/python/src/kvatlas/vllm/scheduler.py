@@ -23,13 +23,24 @@ from kvatlas.vllm.decide import Declined, Limits, advertised, capturable, unsupp
 from kvatlas.vllm.donors import OwnDonors
 from kvatlas.vllm.lookups import Lookups, Ticket
 from kvatlas.vllm.messages import Load, LoadResult, StepPlan, WorkerReport
-from kvatlas.vllm.nominate import Answer, Asked, Nomination, Nominator, Prepared, give_back
+from kvatlas.vllm.nominate import (
+    LEASE_EXPIRED,
+    Answer,
+    Asked,
+    Nomination,
+    Nominator,
+    Prepared,
+    give_back,
+)
 
 MIN_PROMPT_TOKENS_DEFAULT = 512
 # A nomination that waited longer for its blocks is validated again before it is advertised.
 VALIDATED_S_MAX = 0.1
 # On top of the calls' own deadlines, before the scheduler stops waiting for a look-up's thread.
 LOOKUP_GRACE_S = 0.05
+# What one work of such a thread calls at most: a lease that turns out to have run out is validated
+# and released, and the search and the validation of its lease follow.
+LOOKUP_CALLS_MAX = 4
 # A preempted request may load again; not for ever.
 LOOKUPS_MAX = 3
 ENDED_MAX = 256
@@ -281,11 +292,16 @@ class SchedulerSide:
         self._submit(tracked, ask, holder)
 
     def _validate_again(self, tracked: _Tracked, nomination: Nomination, holder: str) -> None:
-        prepared, tracked.nomination = tracked.prepared, None
-        submitted = self._submit(
-            tracked, lambda: Answer(prepared, self._nominator.check(nomination, holder)), holder
-        )
-        if not submitted:
+        namespace, prepared, tracked.nomination = self._namespace, tracked.prepared, None
+
+        def check() -> Answer:
+            checked = self._nominator.check(nomination, holder)
+            if checked == LEASE_EXPIRED and namespace is not None:
+                # It waited for its turn longer than a lease lasts. The donor may still be there.
+                return self._nominator.look_up(tracked.asked, namespace, holder)
+            return Answer(prepared, checked)
+
+        if not self._submit(tracked, check, holder):
             self._release(tracked, nomination, Declined("provider_error"))
 
     def _submit(self, tracked: _Tracked, ask: Callable[[], Answer], holder: str) -> bool:
@@ -300,8 +316,8 @@ class SchedulerSide:
             self._record(tracked, Declined("provider_error", "too many look-ups wait already"))
             return False
         tracked.ticket = ticket
-        # At most two calls: the search, and the validation of its lease.
-        tracked.give_up_s = time.monotonic() + 2 * self._settings.lookup_timeout_s + LOOKUP_GRACE_S
+        tracked.give_up_s = time.monotonic() + LOOKUP_GRACE_S
+        tracked.give_up_s += LOOKUP_CALLS_MAX * self._settings.lookup_timeout_s
         return True
 
     def _take(self, tracked: _Tracked) -> bool:
