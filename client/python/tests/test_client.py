@@ -296,7 +296,18 @@ def test_a_prompt_is_not_shown(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost", "unix:", ":1", "h:99999", "https://h:1", "a b:1", "h:1:2/x"]
+    "address",
+    [
+        "localhost",
+        "unix:",
+        ":1",
+        "h:99999",
+        "https://h",
+        "http://https://h:1",
+        "ftp://h:1",
+        "a b:1",
+        "h:1:2/x",
+    ],
 )
 def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
