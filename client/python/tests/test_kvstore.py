@@ -259,6 +259,21 @@ def test_several_workers_share_a_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".writing-*"))
 
 
+def test_workers_that_know_nothing_of_each_other_keep_to_the_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They do not see by the clock what others write.
+    monkeypatch.setattr("kvatlas.kvstore.folder.RECOUNT_S", 3600.0)
+    whole = _file_bytes(tmp_path / "probe", record())
+    stores = [FolderStore(tmp_path / "kv", "s", 50 * whole) for _ in range(4)]
+    most = 0
+    for number in range(200):
+        stores[number % 4].write(f"d{number}", record(number))
+        files = (tmp_path / "kv").glob("*/*.safetensors")
+        most = max(most, sum(file.stat().st_size for file in files))
+    assert 45 * whole <= most <= 56 * whole
+
+
 def test_leftovers_of_dead_writers_go(tmp_path: Path) -> None:
     old, new = tmp_path / ".writing-old", tmp_path / ".writing-new"
     for path in (old, new):

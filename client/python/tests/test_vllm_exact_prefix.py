@@ -176,6 +176,10 @@ def test_discovery_only_looks_and_touches_nothing(
     assert not hits["same"]["leased"]
     assert not rig.store.exists()
     assert rig.audit("reuse") == []
+    engine.run(request("local", tokens))
+    rig.until(lambda: bool(rig.audit("local")))
+    (line,) = rig.audit("local")
+    assert (line["request_id"], line["local_tokens"]) == ("local", 592)
     assert rig.client.status().leases_held == 0
     rig.close()
 
@@ -329,7 +333,26 @@ def test_a_request_that_ends_while_it_waits_for_blocks_gives_its_lease_back(rig:
         engine.step()
     engine.abort("waits")
     rig.until_no_lease()
-    assert rig.reuse("waits")["reason"] in ("allocation_failed", "")
+    assert rig.reuse("waits")["reason"] == "allocation_failed"
+
+
+def test_every_way_out_before_a_load_has_a_reason(rig: Rig) -> None:
+    engine = rig.engine()
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    engine.add(request("aborted", tokens))
+    rig.until(lambda: rig.client.status().leases_held == 1)
+    engine.abort("aborted")
+    assert rig.reuse("aborted")["reason"] == "allocation_failed"
+    rig.until_no_lease()
+    engine.add(request("reset", tokens))
+    rig.until(lambda: rig.client.status().leases_held == 1)
+    engine.scheduler.reset_cache()
+    assert rig.reuse("reset")["reason"] == "donor_stale"
+    rig.until_no_lease()
+    assert all(line["reason"] for line in rig.audit("declined"))
 
 
 def test_preemptions_change_nothing(rig: Rig) -> None:

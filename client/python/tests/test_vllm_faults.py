@@ -412,7 +412,8 @@ def test_more_saves_than_can_wait_are_left_out(rig: Rig, monkeypatch: pytest.Mon
     rig.until(lambda: len(rig.audit("capture")) == 8, engine)
     told = [line["detail"] for line in rig.audit("capture") if not line["kept"]]
     assert set(told) == {"too many saves wait"}
-    assert 1 <= len(told) <= 5
+    # Eight, less the one that is being written, if the thread has come to it, and two that wait.
+    assert 5 <= len(told) <= 6
     assert engine.pool.free == 512
 
 

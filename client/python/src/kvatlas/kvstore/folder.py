@@ -46,6 +46,8 @@ EVICT_TO_RATIO = 0.9
 PLACE_TRIES_MAX = 10
 # Other processes write too: what lies in the folder is counted anew this often.
 RECOUNT_S = 10.0
+# And whenever this process has written so much of the cap since.
+RECOUNT_RATIO = 0.02
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -62,6 +64,7 @@ class FolderStore:
         self._lock = threading.Lock()
         self._counted_s = float("-inf")
         self._bytes = 0
+        self._written = 0
         self._temporary_number = itertools.count()
         # Token ids lie there in clear. Who is to share the folder with others makes it before.
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,6 +88,7 @@ class FolderStore:
                 evicted += self._make_room_in(size)
                 self._put(donor_id, header, record)
             self._bytes += size
+            self._written += size
         return evicted
 
     def _put(self, donor_id: str, header: bytes, record: Record) -> None:
@@ -136,9 +140,10 @@ class FolderStore:
 
     def _make_room(self, size: int) -> list[str]:
         now = time.monotonic()
-        if now - self._counted_s > RECOUNT_S:
+        much = self._written > RECOUNT_RATIO * self._bytes_max
+        if much or now - self._counted_s > RECOUNT_S:
             self._bytes = sum(size for _, _, size in self._donors())
-            self._counted_s = now
+            self._counted_s, self._written = now, 0
         if self._bytes + size <= self._bytes_max:
             return []
         return self._evict(size, self._bytes_max)

@@ -153,6 +153,12 @@ class SchedulerSide:
         """
         tracked = self._tracked.get(request.request_id) or self._begin(request)
         if not self._materializes:
+            if local_tokens > tracked.local:
+                tracked.local = local_tokens
+                # The look-up went out before it was known, so that its hit is of the whole prompt.
+                self._audit.record(
+                    "local", request_id=request.request_id, local_tokens=local_tokens
+                )
             return 0, False
         if getattr(request, "num_preemptions", 0) > tracked.preemptions:
             self._preempted(tracked, request)
@@ -226,9 +232,8 @@ class SchedulerSide:
         if tracked.ticket is not None and self._materializes:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
-            waited = tracked.advertised and tracked.load is None
-            reason = "allocation_failed" if waited else ""
-            self._decline(tracked, Declined(reason, "the request ended before its load"))
+            ended = Declined("allocation_failed", "the request ended before its load")
+            self._decline(tracked, ended)
         return self._capture(tracked, request, block_ids)
 
     def reset(self) -> bool:
@@ -377,7 +382,7 @@ class SchedulerSide:
         if tracked.ticket is not None:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
-            self._decline(tracked, Declined("", "the engine is reset or ends"))
+            self._decline(tracked, Declined("donor_stale", "the engine is reset or ends"))
 
     def _loaded(self, request_id: str, result: LoadResult) -> None:
         """Every worker has ended its part of a load."""
