@@ -223,6 +223,8 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
             lookup_timeout_s=settings.lookup_timeout_s,
             token_file=settings.token_file,
             tls_ca=settings.tls_ca,
+            # Its look-ups have threads of their own, and the scheduler waits for none of them.
+            punctual=False,
         )
 
 
