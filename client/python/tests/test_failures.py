@@ -77,7 +77,7 @@ def test_a_server_that_takes_nothing_is_a_timeout_at_the_deadline(
     """Their bytes fill the connection; grpcio would wait until it is found dead."""
     server = serve()
     long = prompt(1, 8192)
-    with Client(server.address, breaker=Breaker(PATIENT)) as client:
+    with Client(server.address, breaker=Breaker(PATIENT), punctual=True) as client:
         assert client.connect(20)
         os.kill(server.process.pid, signal.SIGSTOP)
         try:

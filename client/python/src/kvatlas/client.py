@@ -63,7 +63,7 @@ class Client:
         token_file: str | None = None,
         tls_ca: str | None = None,
         breaker: Breaker | None = None,
-        punctual: bool = True,
+        punctual: bool = False,
     ) -> None:
         """`address` is host:port or unix:PATH; without it KVATLAS_ADDRESS, else 127.0.0.1:50051.
 

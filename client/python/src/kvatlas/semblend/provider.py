@@ -50,6 +50,8 @@ class KvatlasSemanticProvider:
             lookup_timeout_s=settings.lookup_timeout_s,
             token_file=settings.token_file,
             tls_ca=settings.tls_ca,
+            # It is asked on the engine's own thread.
+            punctual=True,
         )
         self._mode = str(getattr(config.mode, "value", config.mode))
         self._gates = gates(config, settings, self._mode)
