@@ -22,9 +22,9 @@ def test_every_call_is_answered(server: Server, namespace: Namespace) -> None:
     async def all_calls() -> None:
         async with AsyncClient(server.address, lookup_timeout_s=10) as client:
             assert await client.connect(10)
-            await client.announce_owner("w", 1)
+            await client.announce_owner("async", 1)
             donor = kvatlas.Donor(
-                "d", namespace, Owner("w"), 1, prompt(1), 1024, "host", "s", exact_tokens=1024
+                "d", namespace, Owner("async"), 1, prompt(1), 1024, "host", "s", exact_tokens=1024
             )
             assert (await client.register_donor(donor)).admission == "added"
             found = await client.find_donor(

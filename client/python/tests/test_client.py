@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -259,6 +260,21 @@ def test_a_refused_control_call_says_why_and_that_it_is_no_use_to_repeat_it(
         )
 
 
+def test_closing_at_once_after_connecting_leaves_no_thread_that_fails(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    before = set(threading.enumerate())
+    for _ in range(50):
+        client = Client(server.address)
+        assert client.connect(20)
+        client.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+    assert failed == []
+
+
 def test_a_client_that_is_closed_misses(server: Server, namespace: Namespace) -> None:
     first, second = Client(server.address), Client(server.address, lookup_timeout_s=10)
     first.close()
@@ -280,7 +296,18 @@ def test_a_prompt_is_not_shown(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost", "unix:", ":1", "h:99999", "https://h:1", "a b:1", "h:1:2/x"]
+    "address",
+    [
+        "localhost",
+        "unix:",
+        ":1",
+        "h:99999",
+        "https://h",
+        "http://https://h:1",
+        "ftp://h:1",
+        "a b:1",
+        "h:1:2/x",
+    ],
 )
 def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):

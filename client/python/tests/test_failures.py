@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -67,6 +69,28 @@ def test_a_server_that_answers_late_is_a_timeout_at_the_deadline() -> None:
             Client(address, control_timeout_s=0.05).finish_requests(["r"])
         assert late.value.code == "deadline_exceeded"
         assert late.value.retryable
+
+
+def test_a_server_that_takes_nothing_is_a_timeout_at_the_deadline(
+    serve: Callable[..., Server],
+) -> None:
+    """Their bytes fill the connection; grpcio would wait until it is found dead."""
+    server = serve()
+    long = prompt(1, 8192)
+    with Client(server.address, breaker=Breaker(PATIENT), punctual=True) as client:
+        assert client.connect(20)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        try:
+            longest_s = 0.0
+            for _ in range(600):
+                began = time.monotonic()
+                answer = client.find_donor(long, NAMESPACE)
+                longest_s = max(longest_s, time.monotonic() - began)
+                assert isinstance(answer, Miss)
+                assert answer.reason in ("provider_timeout", "provider_error")
+            assert longest_s < 1
+        finally:
+            os.kill(server.process.pid, signal.SIGCONT)
 
 
 def test_a_deadline_of_ones_own_wins_over_the_clients() -> None:
@@ -210,6 +234,7 @@ class _Failing:
                 raise self.error
             return self.error
 
+        call.future = call  # type: ignore[attr-defined]
         return call
 
 
@@ -241,7 +266,7 @@ def test_one_answer_closes_the_circuit_and_only_a_probe_waits_for_a_connection()
 
             return call
 
-    client = Client(NOBODY, breaker=Breaker(2, open_s=0.5))
+    client = Client(NOBODY, breaker=Breaker(2, open_s=0.5), punctual=False)
     object.__setattr__(client._session.way(), "connection", Moody())
     reasons = [client.find_donor(prompt(1), NAMESPACE).reason for _ in range(3)]
     assert reasons == ["provider_error", "provider_error", "provider_disabled"]
@@ -276,11 +301,12 @@ _ERRORS = st.sampled_from(
         st.one_of(st.integers(), st.text(), st.none(), st.floats(), st.just("\ud800")),
     ),
     namespace=st.one_of(st.just(NAMESPACE), st.text(max_size=70), st.none(), st.integers()),
+    punctual=st.booleans(),
 )
 def test_no_transport_and_no_argument_makes_a_lookup_raise(
-    kind: Any, where: str, tokens: Any, options: dict[str, Any], namespace: Any
+    kind: Any, where: str, tokens: Any, options: dict[str, Any], namespace: Any, punctual: bool
 ) -> None:
-    client = Client(NOBODY)
+    client = Client(NOBODY, punctual=punctual)
     way = client._session.way()
     object.__setattr__(way, "connection", _Failing(kind("secret"), where))
     answer = client.find_donor(tokens, namespace, **options)

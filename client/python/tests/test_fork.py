@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import fake
 import pytest
 from conftest import Server, make_namespace, prompt
 
@@ -23,6 +22,8 @@ import kvatlas
 from kvatlas import AsyncClient, Breaker, Client, Miss
 
 NAMESPACE = make_namespace()
+FIELDS = {name: getattr(NAMESPACE, name) for name in NAMESPACE.__dataclass_fields__}
+SOURCE = pathlib.Path(kvatlas.__file__).parents[1]
 CHILD_S_MAX = 60
 
 pytestmark = [
@@ -100,28 +101,66 @@ def test_a_fork_amid_other_threads_calls_hangs_nobody(server: Server) -> None:
         assert seen == {"provider_miss"}
 
 
-def test_a_child_forked_amid_a_long_call_misses_at_once() -> None:
-    """Its grpcio would abort or hang; the parent goes on."""
-    gate = threading.Event()
-    with fake.serve_after(gate) as address:
-        client = Client(address, control_timeout_s=60, lookup_timeout_s=60)
-        busy = threading.Thread(target=client.finish_requests, args=(["r"],))
-        busy.start()
-        while not kvatlas.forks._gate.calls:
-            threading.Event().wait(0.001)
-        said = in_child(lambda: [reason(client), client.find_donor(prompt(1), NAMESPACE).detail])
-        # Where grpcio does not end such a child itself, inside of the fork.
-        assert said in (
-            "SIGABRT",
-            [
-                "provider_error",
-                "internal: this process was forked while a call was under way",
-            ],
-        )
-        gate.set()
-        busy.join()
-        # An empty answer is no donor, but it is an answer.
-        assert reason(client) == "provider_error"
+@pytest.mark.parametrize("support", ["", "0", "1"], ids=["default", "off", "on"])
+@pytest.mark.parametrize("kind", ["call", "upload", "asyncio"])
+def test_a_fork_ends_a_call_that_takes_long_and_the_child_lives(
+    serve: Callable[..., Server], support: str, kind: str
+) -> None:
+    """The server is stopped, as when it hangs; grpcio's own support of forks is off, on, or as it
+    comes. A call that went on would make its fork hang, or its child abort or miss."""
+    running = serve()
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    if support:
+        environment["GRPC_ENABLE_FORK_SUPPORT"] = support
+    arguments = [running.address, str(running.process.pid), kind, repr(FIELDS)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AMID, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=CHILD_S_MAX,
+        env=environment,
+        check=False,
+    )
+    child = "provider_error" if support == "0" else "provider_miss"
+    assert done.stdout.split() == [child, "aborted", "0", "provider_miss"], done
+    assert done.returncode == 0
+
+
+AMID = """
+import asyncio, os, signal, sys, threading, time
+import numpy as np
+import kvatlas
+address, server, kind, fields = sys.argv[1:]
+namespace = kvatlas.Namespace.from_dict(eval(fields))
+client = kvatlas.Client(address, control_timeout_s=50, lookup_timeout_s=20)
+assert client.connect(20)
+ask = lambda: client.find_donor(np.arange(600), namespace).reason
+codes = []
+
+def call():
+    try:
+        if kind == "call":
+            client.status()
+        elif kind == "upload":
+            client.put_prior(bytes(100_000), "p", timeout_s=50)
+        else:
+            asyncio.run(kvatlas.AsyncClient(address, control_timeout_s=50).status())
+    except kvatlas.KvatlasError as error:
+        codes.append(error.code)
+
+os.kill(int(server), signal.SIGSTOP)
+busy = threading.Thread(target=call)
+busy.start()
+while not kvatlas.forks._gate.calls:
+    time.sleep(0.001)
+child = os.fork()
+os.kill(int(server), signal.SIGCONT)
+if child == 0:
+    os.write(1, f"{ask()}\\n".encode())
+    os._exit(0)
+busy.join()
+print(*codes, os.waitpid(child, 0)[1], ask())
+"""
 
 
 def test_a_child_begins_with_a_closed_circuit(server: Server) -> None:
@@ -170,14 +209,12 @@ for ending in ("exit", "close"):
     print(ask())
 client.close()
 """
-    fields = {name: getattr(NAMESPACE, name) for name in NAMESPACE.__dataclass_fields__}
-    source = pathlib.Path(kvatlas.__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, server.address, repr(fields)],
+        [sys.executable, "-W", "ignore", "-c", script, server.address, repr(FIELDS)],
         capture_output=True,
         text=True,
         timeout=CHILD_S_MAX,
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
         check=False,
     )
     assert done.stdout.split() == ["provider_miss"] * 3, done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import multiprocessing
 import os
 import random
@@ -114,6 +115,53 @@ def test_the_least_recently_read_makes_room(
     store.read("d0", wanted(record(0)))
 
 
+def test_a_full_file_system_is_like_a_full_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _file_bytes(tmp_path / "probe", record())
+    store = FolderStore(tmp_path / "kv", "s", 1000 * whole)
+    replace = Path.replace
+
+    def where_four_fit(self: Path, target: Path) -> Path:
+        if len(list((tmp_path / "kv").glob("*/*.safetensors"))) == 4:
+            raise OSError(errno.ENOSPC, "no space left")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", where_four_fit)
+    for number in range(4):
+        assert store.write(f"d{number}", record(number)) == []
+        _age(tmp_path / "kv" / f"d{number}", 100 - number)
+    assert store.write("d4", record(4)) == ["d0"]
+    store.read("d4", wanted(record(4)))
+    monkeypatch.setattr(Path, "replace", _always_full)
+    with pytest.raises(OSError, match="no space left"):
+        store.write("d5", record(5))
+
+
+def _always_full(self: Path, target: Path) -> Path:
+    raise OSError(errno.ENOSPC, "no space left")
+
+
+def test_nobody_else_can_read_what_is_kept(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        FolderStore(tmp_path / "kv", "s", 10**6)
+        (tmp_path / "shared").mkdir(mode=0o775)
+        FolderStore(tmp_path / "shared", "s", 10**6)
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("kv", "shared")]
+    assert modes == [0o700, 0o755]
+
+
+def test_a_header_nested_too_deep_is_corrupt(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path, "s", 10**6)
+    store.write("d", record())
+    text = b'{"a":' * 100_000
+    (tmp_path / "d" / "s.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    assert refused(store, "d", wanted(record())) == "corrupt"
+
+
 def test_a_record_larger_than_the_store_is_refused(tmp_path: Path) -> None:
     large = record(blocks=20)
     for store in (MemoryStore(1000), FolderStore(tmp_path, "s", 1000)):
@@ -209,6 +257,21 @@ def test_several_workers_share_a_folder(tmp_path: Path) -> None:
         assert worker.exitcode == 0
     assert failures.empty(), failures.get()
     assert not list(tmp_path.glob(".writing-*"))
+
+
+def test_workers_that_know_nothing_of_each_other_keep_to_the_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They do not see by the clock what others write.
+    monkeypatch.setattr("kvatlas.kvstore.folder.RECOUNT_S", 3600.0)
+    whole = _file_bytes(tmp_path / "probe", record())
+    stores = [FolderStore(tmp_path / "kv", "s", 50 * whole) for _ in range(4)]
+    most = 0
+    for number in range(200):
+        stores[number % 4].write(f"d{number}", record(number))
+        files = (tmp_path / "kv").glob("*/*.safetensors")
+        most = max(most, sum(file.stat().st_size for file in files))
+    assert 45 * whole <= most <= 56 * whole
 
 
 def test_leftovers_of_dead_writers_go(tmp_path: Path) -> None:

@@ -110,15 +110,20 @@ def test_a_server_with_a_trusted_certificate_is_asked(
         with Client(address, lookup_timeout_s=10, tls_ca=ca, token_file=str(token)) as client:
             client.status()
         assert guard.seen == ["Bearer secret"]
+        with Client(
+            f"https://{address}", lookup_timeout_s=10, tls_ca=ca, token_file=str(token)
+        ) as same:
+            same.status()
+        assert len(guard.seen) == 2
         # Neither one that trusts somebody else nor one without TLS is answered.
         other = tmp_path / "other.pem"
         trustme.CA().cert_pem.write_to_path(str(other))
-        for ca_file in (str(other), None):
-            with Client(address, lookup_timeout_s=2, tls_ca=ca_file) as stranger:
+        for name, ca_file in ((address, str(other)), (address, None), (f"https://{address}", None)):
+            with Client(name, lookup_timeout_s=2, tls_ca=ca_file) as stranger:
                 answer = stranger.find_donor(prompt(1), NAMESPACE)
                 assert isinstance(answer, Miss)
                 assert answer.reason in {"provider_error", "provider_timeout"}
-        assert len(guard.seen) == 1
+        assert len(guard.seen) == 2
 
 
 def test_a_ca_file_that_is_not_there_is_refused_at_once(tmp_path: pathlib.Path) -> None:

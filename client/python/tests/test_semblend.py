@@ -97,6 +97,14 @@ def wrapped(inner: Any, seed: int) -> Any:
     return np.concatenate([prompt(seed, 24), inner, prompt(seed + 1, 9)])
 
 
+def test_settings_that_are_not_its_own_do_not_concern_it(
+    monkeypatch: pytest.MonkeyPatch, provider: Provider, digest: str
+) -> None:
+    """The server's variable for its mode has the name of our connector's."""
+    monkeypatch.setenv("KVATLAS_MODE", "materialize")
+    assert look_up(provider(), digest, document()) is None
+
+
 def test_another_instruction_finds_verified_spans(provider: Provider, digest: str) -> None:
     made, donor, target = provider(), wrapped(document(), 100), wrapped(document(), 200)[7:]
     assert look_up(made, digest, target) is None
@@ -202,6 +210,17 @@ def test_the_owner_is_announced(
         register(made, digest, document())
         eventually(lambda: client.status().donors)
         assert client.status().owners_live == 1
+        # A server that began anew knows the owner before its next donor.
+        running.stop()
+        back = running.again()
+        try:
+            assert client.connect(20)
+            assert client.status().owners_live == 0
+            register(made, digest, document(2), donor_id="next")
+            eventually(lambda: client.status().donors == 2)
+            assert client.status().owners_live == 1
+        finally:
+            back.stop()
 
 
 def test_thresholds_are_the_connectors(provider: Provider, digest: str) -> None:

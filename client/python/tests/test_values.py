@@ -97,6 +97,13 @@ def test_every_key_is_taken_from_the_config_and_from_the_environment() -> None:
     assert Settings.load({}, {"KVATLAS_MODE": ""}) == Settings()
 
 
+@pytest.mark.parametrize("mode", ["discovery_only", "exact_prefix", "request_only"])
+def test_modes_may_be_spelled_as_the_servers_are(mode: str) -> None:
+    hyphened = mode.replace("_", "-")
+    assert Settings.load({"mode": hyphened}, {}).mode == mode
+    assert Settings.load({}, {"KVATLAS_MODE": hyphened}).mode == mode
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -115,6 +122,13 @@ def test_every_key_is_taken_from_the_config_and_from_the_environment() -> None:
 def test_a_value_that_does_not_fit_is_named(key: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=f"^{key}: "):
         Settings.load({key: value}, {})
+
+
+@pytest.mark.parametrize("mode", ["materialize", "disabled"])
+def test_a_mode_of_the_server_is_refused_as_such(mode: str) -> None:
+    with pytest.raises(SettingsError, match=f"^KVATLAS_MODE: .*; {mode} is a mode of the server$"):
+        Settings.load({}, {"KVATLAS_MODE": mode})
+    assert Settings.load({}, {"KVATLAS_MODE": mode}, only=("address",)) == Settings()
 
 
 @pytest.mark.parametrize(("key", "text"), [("mode", "on"), ("min_reuse_tokens", "1.5")])

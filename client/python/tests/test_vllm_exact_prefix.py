@@ -12,6 +12,8 @@ from fake_engine import Status, model_outputs
 from rig import Rig, prompt, request
 from vllm.distributed.kv_transfer.kv_connector.v1 import base as vllm_base
 
+from kvatlas import Client
+
 
 @pytest.fixture
 def rig(
@@ -19,6 +21,8 @@ def rig(
 ) -> Iterator[Rig]:
     # So long that a lease that is not given back outlives the test.
     monkeypatch.setattr("kvatlas.vllm.nominate.LEASE_TTL_MS", 300_000)
+    # And on a busy machine a lease is not given up for lack of time.
+    monkeypatch.setattr("kvatlas.vllm.worker.VALIDATE_S", 10.0)
     server = serve("--mode", "materialize")
     made = Rig(tmp_path, server.address)  # type: ignore[attr-defined]
     yield made
@@ -172,6 +176,10 @@ def test_discovery_only_looks_and_touches_nothing(
     assert not hits["same"]["leased"]
     assert not rig.store.exists()
     assert rig.audit("reuse") == []
+    engine.run(request("local", tokens))
+    rig.until(lambda: bool(rig.audit("local")))
+    (line,) = rig.audit("local")
+    assert (line["request_id"], line["local_tokens"]) == ("local", 592)
     assert rig.client.status().leases_held == 0
     rig.close()
 
@@ -325,7 +333,26 @@ def test_a_request_that_ends_while_it_waits_for_blocks_gives_its_lease_back(rig:
         engine.step()
     engine.abort("waits")
     rig.until_no_lease()
-    assert rig.reuse("waits")["reason"] in ("allocation_failed", "")
+    assert rig.reuse("waits")["reason"] == "allocation_failed"
+
+
+def test_every_way_out_before_a_load_has_a_reason(rig: Rig) -> None:
+    engine = rig.engine()
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    engine.add(request("aborted", tokens))
+    rig.until(lambda: rig.client.status().leases_held == 1)
+    engine.abort("aborted")
+    assert rig.reuse("aborted")["reason"] == "allocation_failed"
+    rig.until_no_lease()
+    engine.add(request("reset", tokens))
+    rig.until(lambda: rig.client.status().leases_held == 1)
+    engine.scheduler.reset_cache()
+    assert rig.reuse("reset")["reason"] == "donor_stale"
+    rig.until_no_lease()
+    assert all(line["reason"] for line in rig.audit("declined"))
 
 
 def test_preemptions_change_nothing(rig: Rig) -> None:
@@ -391,6 +418,36 @@ def test_a_reset_of_the_connector_forgets_what_was_captured(rig: Rig) -> None:
     again = request("again", tokens)
     engine.run(again)
     assert again.computed == len(tokens) + 3
+    rig.until_registered(2, engine)
+    engine.reset_prefix_cache()
+    engine.run(request("third", tokens))
+    assert rig.reuse("third")["provenance"] == "exact_external_hit"
+
+
+def test_a_capture_that_the_service_has_not_heard_of_survives_an_announcement(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that the service holds none of our donors, of which this one is none yet."""
+    engine = rig.engine()
+    tokens = prompt(1)
+    engine.run(request("cold", tokens))
+    rig.until_registered(1, engine)
+    engine.reset_prefix_cache()
+    announced, goes_on = threading.Event(), threading.Event()
+    announce = Client.announce_owner
+
+    def answered_late(self: Client, *who: Any, **how: Any) -> Any:
+        state = announce(self, *who, **how)
+        announced.set()
+        goes_on.wait(20)
+        return state
+
+    monkeypatch.setattr(Client, "announce_owner", answered_late)
+    assert engine.scheduler.reset_cache()
+    assert announced.wait(20)
+    engine.run(request("again", tokens))
+    rig.until(lambda: len(rig.audit("capture")) == 2, engine)
+    goes_on.set()
     rig.until_registered(2, engine)
     engine.reset_prefix_cache()
     engine.run(request("third", tokens))

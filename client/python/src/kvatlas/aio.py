@@ -271,8 +271,8 @@ async def _answer(start: Any, request: Any, timeout_s: float, metadata: Metadata
         if not done.done():
             done.set_result(None)
 
-    def wake(_: Any) -> None:
-        forks.end_call()
+    def wake(call: Any) -> None:
+        forks.end_call(call.cancel)
         # The loop may have been closed meanwhile; then nobody waits.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(finish)
@@ -283,6 +283,7 @@ async def _answer(start: Any, request: Any, timeout_s: float, metadata: Metadata
     except BaseException:
         forks.end_call()
         raise
+    forks.may_cancel(call.cancel)
     call.add_done_callback(wake)
     try:
         await done

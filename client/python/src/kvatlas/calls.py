@@ -448,7 +448,8 @@ def set_mode(mode: str, namespace: Namespace | str | None, gates: Gates | None) 
     """The mode that applies now. Empty, with a namespace: it follows the server again."""
     request = admin_pb2.SetModeRequest(
         namespace=None if namespace is None else selector(namespace),
-        mode=_number(answers.MODES, mode, "mode") if mode else None,
+        # The command line spells them with hyphens.
+        mode=_number(answers.MODES, mode.replace("-", "_"), "mode") if mode else None,
         gates=None if gates is None else gates.to_proto(),
     )
     return Ask(SET_MODE, request, lambda wire, _: answers.MODES.get(wire.mode, ""))

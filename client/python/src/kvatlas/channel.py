@@ -10,7 +10,10 @@ from typing import Any
 
 import grpc
 
+from kvatlas import forks
+
 ADDRESS_DEFAULT = "127.0.0.1:50051"
+HTTPS = "https://"
 # An answer may be as long as a page of the largest records.
 ANSWER_BYTES_MAX = 64 << 20
 
@@ -22,8 +25,10 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 250),
     # Finds a peer that vanished without closing the connection.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    # A server that hangs, too: until then, a call whose bytes it does not take goes on past its
+    # deadline.
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # A look-up after a pause does not pay for a new connection.
@@ -39,10 +44,11 @@ _OPTIONS: list[tuple[str, Any]] = [
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where a server is: `host:port`, `http://host:port` or `unix:PATH`."""
+    """Where a server is: `host:port`, `http://host:port`, `https://host:port` or `unix:PATH`."""
 
     address: str
-    # A file of certificates to trust; None: no TLS.
+    # A file of certificates to trust; None: no TLS, but where the address says https, with the
+    # roots that grpcio brings along.
     tls_ca: str | None = None
 
     def __post_init__(self) -> None:
@@ -79,6 +85,7 @@ def acquire(target: Target, user: object) -> Connection:
         key = (os.getpid(), target)
         if key not in _shared:
             _shared[key] = (Connection(_channel(target)), set())
+            forks.watch()
         connection, users = _shared[key]
         users.add(id(user))
         return connection
@@ -112,9 +119,9 @@ def _channel(target: Target) -> grpc.Channel:
     if name.startswith("unix:"):
         # Otherwise the path is sent as the authority, which servers refuse.
         options.append(("grpc.default_authority", "localhost"))
-    if target.tls_ca is None:
+    if target.tls_ca is None and not target.address.startswith(HTTPS):
         return grpc.insecure_channel(name, options)
-    trusted = pathlib.Path(target.tls_ca).read_bytes()
+    trusted = pathlib.Path(target.tls_ca).read_bytes() if target.tls_ca else None
     return grpc.secure_channel(name, grpc.ssl_channel_credentials(trusted), options)
 
 
@@ -125,9 +132,10 @@ def _grpc_name(address: str) -> str:
         if path:
             return f"unix:{path}"
     else:
-        authority = address[len("http://") :] if address.startswith("http://") else address
+        scheme = next((one for one in ("http://", HTTPS) if address.startswith(one)), "")
+        authority = address[len(scheme) :]
         host, _, port = authority.removesuffix("/").rpartition(":")
         plain = host and not set(host) & set("/@?# ")
         if plain and port.isascii() and port.isdigit() and int(port) <= 65535:
             return f"{host}:{port}"
-    raise ValueError(f"{address!r} is not host:port, http://host:port or unix:PATH")
+    raise ValueError(f"{address!r} is not host:port, https://host:port or unix:PATH")

@@ -29,4 +29,6 @@ class KvatlasError(Exception):
             return error
         if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
             return cls(error.code().name.lower(), error.details() or "")
+        if isinstance(error, grpc.FutureCancelledError):
+            return cls("aborted", "this process was forked while the call was under way")
         return cls("internal", type(error).__name__)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 MODES = ("discovery_only", "exact_prefix", "request_only")
+# Of the server, whose variable has the same name.
+SERVER_MODES = ("disabled", "materialize")
 LOOKUP_TIMEOUT_MS_MAX = 60_000.0
 
 
@@ -45,10 +47,11 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
         *,
         also: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> Settings:
         """A key that is given wins over its variable. SettingsError names what does not fit.
 
-        `also` are keys that somebody else reads.
+        `also` are keys that somebody else reads; `only` those that are read here, where not all.
         """
         unknown = sorted(set(given) - set(_READERS) - set(also))
         if unknown:
@@ -56,6 +59,8 @@ class Settings:
             raise SettingsError(f"unknown settings: {', '.join(unknown)}; known are {known}")
         found: dict[str, Any] = {}
         for key, read in _READERS.items():
+            if only is not None and key not in only:
+                continue
             variable = f"KVATLAS_{key.upper()}"
             if given.get(key) is not None:
                 found[key] = _read(key, given[key], read)
@@ -83,9 +88,12 @@ def _text(value: Any) -> str:
 
 
 def _mode(value: Any) -> str:
-    if value not in MODES:
-        raise ValueError(f"must be one of {', '.join(MODES)}")
-    return str(value)
+    # The server's own modes are spelled with hyphens.
+    mode = str(value).replace("-", "_")
+    if mode not in MODES:
+        servers = f"; {mode} is a mode of the server" if mode in SERVER_MODES else ""
+        raise ValueError(f"must be one of {', '.join(MODES)}{servers}")
+    return mode
 
 
 def _count(value: Any) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import itertools
 import json
@@ -45,7 +46,10 @@ EVICT_TO_RATIO = 0.9
 PLACE_TRIES_MAX = 10
 # Other processes write too: what lies in the folder is counted anew this often.
 RECOUNT_S = 10.0
+# And whenever this process has written so much of the cap since.
+RECOUNT_RATIO = 0.02
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _TEMPORARY_PREFIX = ".writing-"
 
@@ -60,8 +64,10 @@ class FolderStore:
         self._lock = threading.Lock()
         self._counted_s = float("-inf")
         self._bytes = 0
+        self._written = 0
         self._temporary_number = itertools.count()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        # Token ids lie there in clear. Who is to share the folder with others makes it before.
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._remove_leftovers()
 
     def write(self, donor_id: str, record: Record) -> list[str]:
@@ -73,28 +79,39 @@ class FolderStore:
             raise ValueError(f"{size} bytes, more than the store's {self._bytes_max}")
         with self._lock:
             evicted = self._make_room(size)
-            target = self._file(donor_id)
-            number = next(self._temporary_number)
-            temporary = self._folder / f"{_TEMPORARY_PREFIX}{self._shard}-{os.getpid()}-{number}"
             try:
-                with temporary.open("xb") as file:
-                    file.write(header)
-                    file.write(np.ascontiguousarray(record.tokens, "<u4").data)
-                    file.write(np.ascontiguousarray(record.pages).data)
-                for attempt in range(PLACE_TRIES_MAX):
-                    try:
-                        target.parent.mkdir(exist_ok=True)
-                        temporary.replace(target)
-                        break
-                    except (FileNotFoundError, FileExistsError):
-                        # Another worker removed the donor's folder while it was still empty; one
-                        # that goes while mkdir looks what is there counts as a file.
-                        if attempt == PLACE_TRIES_MAX - 1:
-                            raise
-            finally:
-                temporary.unlink(missing_ok=True)
+                self._put(donor_id, header, record)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                # The file system is smaller than the cap: so the same as at the cap.
+                evicted += self._make_room_in(size)
+                self._put(donor_id, header, record)
             self._bytes += size
+            self._written += size
         return evicted
+
+    def _put(self, donor_id: str, header: bytes, record: Record) -> None:
+        target = self._file(donor_id)
+        number = next(self._temporary_number)
+        temporary = self._folder / f"{_TEMPORARY_PREFIX}{self._shard}-{os.getpid()}-{number}"
+        try:
+            with temporary.open("xb") as file:
+                file.write(header)
+                file.write(np.ascontiguousarray(record.tokens, "<u4").data)
+                file.write(np.ascontiguousarray(record.pages).data)
+            for attempt in range(PLACE_TRIES_MAX):
+                try:
+                    target.parent.mkdir(exist_ok=True)
+                    temporary.replace(target)
+                    break
+                except (FileNotFoundError, FileExistsError):
+                    # Another worker removed the donor's folder while it was still empty; one
+                    # that goes while mkdir looks what is there counts as a file.
+                    if attempt == PLACE_TRIES_MAX - 1:
+                        raise
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def read(self, donor_id: str, wanted: Wanted) -> Pages:
         """The pages, each checked against the sum it was written with."""
@@ -123,18 +140,26 @@ class FolderStore:
 
     def _make_room(self, size: int) -> list[str]:
         now = time.monotonic()
-        if now - self._counted_s > RECOUNT_S:
+        much = self._written > RECOUNT_RATIO * self._bytes_max
+        if much or now - self._counted_s > RECOUNT_S:
             self._bytes = sum(size for _, _, size in self._donors())
-            self._counted_s = now
+            self._counted_s, self._written = now, 0
         if self._bytes + size <= self._bytes_max:
             return []
-        with _exclusive(self._folder / ".evicting"):
-            return self._evict(size)
+        return self._evict(size, self._bytes_max)
 
-    def _evict(self, size: int) -> list[str]:
+    def _make_room_in(self, size: int) -> list[str]:
+        """In a file system that is full with what it holds now."""
+        return self._evict(size, sum(donor_size for _, _, donor_size in self._donors()))
+
+    def _evict(self, size: int, bytes_max: int) -> list[str]:
+        """Down to below the cap, the donors least recently used first."""
+        with _exclusive(self._folder / ".evicting"):
+            return self._evict_alone(min(bytes_max * EVICT_TO_RATIO, bytes_max - size))
+
+    def _evict_alone(self, room_for: float) -> list[str]:
         donors = sorted(self._donors())
         self._bytes = sum(donor_size for _, _, donor_size in donors)
-        room_for = min(self._bytes_max * EVICT_TO_RATIO, self._bytes_max - size)
         evicted = []
         for _, donor_id, donor_size in donors:
             if self._bytes <= room_for:
@@ -240,7 +265,7 @@ def _read_header(file: int) -> _Header:
             start=8 + length,
         )
         known = metadata["format"] == FORMAT
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ReadError("corrupt", "the header") from error
     sound = (
         known

@@ -25,6 +25,8 @@ from kvatlas.settings import Settings
 log = logging.getLogger(__name__)
 
 NAMESPACE_VARIABLE = "KVATLAS_NAMESPACE"
+# What is ours to say; the rest is the connector's.
+SETTINGS = ("address", "lookup_timeout_ms", "token_file", "tls_ca", "min_reuse_tokens")
 TEXT_BYTES_MAX = 4 << 20
 DISCOVERY_MODE = "discovery_only"
 SPAN_MODE = "semantic_span_experimental"
@@ -37,7 +39,7 @@ class KvatlasSemanticProvider:
 
     def __init__(self, config: Any) -> None:
         """Takes the connector's configuration. Settings that do not fit are an error, here only."""
-        settings = Settings.load({})
+        settings = Settings.load({}, only=SETTINGS)
         stated = os.environ.get(NAMESPACE_VARIABLE)
         self._types = importlib.import_module("semblend_vllm_connector.types")
         self._namespaces = (
@@ -48,6 +50,8 @@ class KvatlasSemanticProvider:
             lookup_timeout_s=settings.lookup_timeout_s,
             token_file=settings.token_file,
             tls_ca=settings.tls_ca,
+            # It is asked on the engine's own thread.
+            punctual=True,
         )
         self._mode = str(getattr(config.mode, "value", config.mode))
         self._gates = gates(config, settings, self._mode)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from enum import Enum
 
 from kvatlas import Client, Donor, KvatlasError, Owner
@@ -34,7 +33,6 @@ class Registrar:
         self._orders: queue.Queue[Donor | _Order] = queue.Queue(PENDING_MAX)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._announced_s = float("-inf")
 
     def put(self, donor: Donor) -> None:
         """Registers a donor; drops it when too many wait."""
@@ -70,11 +68,13 @@ class Registrar:
     def _attempt(self, order: Donor | _Order | None) -> bool:
         """False: once more."""
         try:
-            self._announce()
+            # Each time: a server that began anew does not know the owner.
+            who = identity()
+            self._client.announce_owner(who.worker_id, who.generation, ttl_ms=ANNOUNCEMENT_TTL_MS)
             if isinstance(order, Donor):
                 self._client.register_donor(order)
             elif order is _Order.CLEAR:
-                self._client.remove_donors(owner=Owner(identity().worker_id))
+                self._client.remove_donors(owner=Owner(who.worker_id))
         except KvatlasError as error:
             log.info("kvatlas: %s", error.code)
             if error.retryable:
@@ -84,10 +84,3 @@ class Registrar:
         except Exception as error:
             log.warning("kvatlas: %s", type(error).__name__)
         return True
-
-    def _announce(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._announced_s >= RENEWAL_S:
-            who = identity()
-            self._client.announce_owner(who.worker_id, who.generation, ttl_ms=ANNOUNCEMENT_TTL_MS)
-            self._announced_s = now_s

@@ -15,6 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import base
 from kvatlas.answers import Owner
 from kvatlas.client import Client
 from kvatlas.errors import KvatlasError
+from kvatlas.forks import FORK_WAIT_S_MAX
 from kvatlas.kvstore import open_store, parse_spec
 from kvatlas.settings import Settings
 from kvatlas.vllm import engine
@@ -223,6 +224,10 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
             lookup_timeout_s=settings.lookup_timeout_s,
             token_file=settings.token_file,
             tls_ca=settings.tls_ca,
+            # Calls have threads of their own here, and the scheduler waits for none of them. One of
+            # grpcio's for each would take the interpreter's lock from it.
+            control_timeout_s=FORK_WAIT_S_MAX,
+            punctual=False,
         )
 
 

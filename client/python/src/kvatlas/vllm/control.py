@@ -31,6 +31,7 @@ class _Call:
     call: Callable[[], Any]
     then: Callable[[Any], None] | None
     failed: Callable[[], None] | None
+    of_owner: bool
 
 
 class Control:
@@ -38,8 +39,10 @@ class Control:
 
     def __init__(self) -> None:
         self._announce: Callable[[], Any] = lambda: None
+        # By time.monotonic().
         self._announce_at = time.monotonic()
-        self._announced = False
+        # That it cannot be announced has been logged.
+        self._told = False
         self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._urgent = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvatlas-control", daemon=True)
@@ -55,10 +58,15 @@ class Control:
         call: Callable[[], Any],
         then: Callable[[Any], None] | None = None,
         failed: Callable[[], None] | None = None,
+        *,
+        of_owner: bool = False,
     ) -> None:
-        """Queues a call. On this thread, `then` gets what it returned, or `failed` is called."""
+        """Queues a call. On this thread, `then` gets what it returned, or `failed` is called.
+
+        `of_owner`: never before the service knows that the owner lives, else it fails.
+        """
         if self._queue.qsize() < QUEUE_MAX:
-            self._queue.put(_Call(what, call, then, failed))
+            self._queue.put(_Call(what, call, then, failed, of_owner))
             return
         _log.warning("%s is not told to the service: the queue is full", what)
         if failed is not None:
@@ -84,32 +92,39 @@ class Control:
                 continue
             if item is None:
                 return
-            # Donors are refused before the owner's first announcement.
             self._announce_if_due()
             self._deliver(item)
 
     def _announce_if_due(self) -> None:
         if time.monotonic() < self._announce_at and not self._urgent.is_set():
             return
-        self._urgent.clear()
         try:
-            self._announce()
-            pause_s, announced = RENEW_S, True
+            self._announce_now()
         except KvatlasError as error:
-            pause_s, announced = RETRY_S, False
-            if self._announced:
+            if not self._told:
                 _log.warning("the owner could not be announced: %s", error.code)
+            self._told = True
         except Exception:
             _log.exception("the owner could not be announced")
-            pause_s, announced = RENEW_S, False
-        self._announced = announced
-        self._announce_at = time.monotonic() + pause_s
+            self._announce_at = time.monotonic() + RENEW_S
+
+    def _announce_now(self) -> None:
+        self._urgent.clear()
+        self._announce_at = time.monotonic() + RETRY_S
+        self._announce()
+        self._told = False
+        self._announce_at = time.monotonic() + RENEW_S
 
     def _deliver(self, item: _Call) -> None:
         for attempt in range(ATTEMPTS_MAX):
             try:
+                if item.of_owner:
+                    # Each time: a server that began anew since the last does not know the owner.
+                    self._announce_now()
                 result = item.call()
             except KvatlasError as error:
+                # Perhaps the server begins anew.
+                self._announce_at = min(self._announce_at, time.monotonic() + RETRY_S)
                 if error.retryable and attempt < ATTEMPTS_MAX - 1:
                     time.sleep(RETRY_PAUSE_S * (attempt + 1))
                     continue

@@ -24,8 +24,6 @@ from kvatlas.vllm.nominate import Prepared
 CAPTURES_MAX = 16
 # Donors remembered; beyond it the oldest may be captured again.
 DONORS_MAX = 65536
-# From the control thread: the service holds none of our donors any more.
-ALL = ""
 
 
 @dataclasses.dataclass
@@ -66,7 +64,8 @@ class OwnDonors:
         self._by_digest: collections.OrderedDict[bytes, str] = collections.OrderedDict()
         self._known: dict[str, tuple[bytes, Namespace]] = {}
         self._refused: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._any_registered = False
+        # What the service has taken, as the control thread knows it, oldest first.
+        self._taken: collections.OrderedDict[str, None] = collections.OrderedDict()
 
     @property
     def holder(self) -> str:
@@ -79,10 +78,11 @@ class OwnDonors:
         state = self._client.announce_owner(
             self._owner.worker_id, generation, dp_rank=self._owner.dp_rank, ttl_ms=OWNER_TTL_MS
         )
-        if state.held_donors == 0 and self._any_registered:
+        if state.held_donors == 0:
             # A server that began anew, or a new generation: what comes again is captured again.
-            self._any_registered = False
-            self._refused.put(ALL)
+            # Captures that the service has not heard of yet are none of it.
+            while self._taken:
+                self._refused.put(self._taken.popitem()[0])
 
     def begin(
         self, request_id: str, prepared: Prepared, tokens: int, block_ids: Sequence[int]
@@ -90,6 +90,14 @@ class OwnDonors:
         """A copy of a finished prompt's first tokens, which fill these blocks; None when there is
         one already, or too many are going on."""
         if len(self._captures) >= CAPTURES_MAX:
+            if not self._is_known(prepared, tokens):
+                self._audit.record(
+                    "capture",
+                    request_id=request_id,
+                    tokens=tokens,
+                    kept=False,
+                    detail="too many captures wait",
+                )
             return None
         donor_id = self._new_id(prepared, tokens)
         if donor_id is None:
@@ -144,17 +152,17 @@ class OwnDonors:
         self._forget(donor_id)
         self._audit.record("removed", donor_id=donor_id)
         self._control.call(
-            "removal", lambda: self._client.remove_donors([donor_id], namespace=namespace)
+            "removal",
+            lambda: self._client.remove_donors([donor_id], namespace=namespace),
+            lambda _: self._taken.pop(donor_id, None),
         )
 
     def refused(self) -> list[str]:
         """Donors that the service does not hold, so that their KV is of no use."""
         useless = []
         while not self._refused.empty():
-            donor_id = self._refused.get_nowait()
-            useless += list(self._known) if donor_id == ALL else [donor_id]
-        for donor_id in useless:
-            self._forget(donor_id)
+            useless.append(self._refused.get_nowait())
+            self._forget(useless[-1])
         return useless
 
     def reset(self) -> list[str]:
@@ -172,10 +180,12 @@ class OwnDonors:
         if self._store is not None:
             remove_owned(self._store, self._ids)
 
+    def _is_known(self, prepared: Prepared, tokens: int) -> bool:
+        return _digest(prepared, tokens) in self._by_digest
+
     def _new_id(self, prepared: Prepared, tokens: int) -> str | None:
         """None: the same tokens are there already."""
-        packed = prepared.tokens[:tokens]
-        digest = hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()
+        digest = _digest(prepared, tokens)
         if digest in self._by_digest:
             return None
         self._number += 1
@@ -203,7 +213,9 @@ class OwnDonors:
         def then(registration: Registration) -> None:
             self._audit.record("registered", donor_id=donor_id, admission=registration.admission)
             if registration.admission in ("added", "replaced"):
-                self._any_registered = True
+                self._taken[donor_id] = None
+                if len(self._taken) > DONORS_MAX:
+                    self._taken.popitem(last=False)
             else:
                 self._refused.put(donor_id)
 
@@ -212,6 +224,7 @@ class OwnDonors:
             lambda: self._client.register_donor(donor),
             then,
             lambda: self._refused.put(donor_id),
+            of_owner=True,
         )
 
     def _forget(self, donor_id: str) -> Namespace | None:
@@ -219,3 +232,9 @@ class OwnDonors:
         if self._by_digest.get(digest) == donor_id:
             del self._by_digest[digest]
         return namespace
+
+
+def _digest(prepared: Prepared, tokens: int) -> bytes:
+    """Of what a donor holds."""
+    packed = prepared.tokens[:tokens]
+    return hashlib.sha256(prepared.digest.encode() + packed.tobytes()).digest()

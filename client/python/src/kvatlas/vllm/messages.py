@@ -13,14 +13,22 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from kvatlas.kvstore.record import TokenIds
 
 
+class _Unlogged:
+    """Of a step that fails, vLLM logs every field of everything, whatever its `repr` hides, but
+    asks for this where there is one."""
+
+    def anon_repr(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
 @dataclasses.dataclass(frozen=True)
-class Load:
+class Load(_Unlogged):
     """Blocks to be filled from a donor's pages."""
 
     request_id: str
     donor_id: str
     # Checked once more before anything is read.
-    lease_id: bytes
+    lease_id: bytes = dataclasses.field(repr=False)
     holder: str
     # The engine's blocks to fill, in order; the first holds the prompt's token `target_start`.
     block_ids: tuple[int, ...]
@@ -34,7 +42,7 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True)
-class Save:
+class Save(_Unlogged):
     """A finished prompt's blocks to be kept. They stay until the worker says that it is done."""
 
     request_id: str
@@ -46,7 +54,7 @@ class Save:
 
 
 @dataclasses.dataclass
-class StepPlan(KVConnectorMetadata):  # type: ignore[misc]
+class StepPlan(_Unlogged, KVConnectorMetadata):  # type: ignore[misc]
     """From the scheduler to every worker."""
 
     loads: list[Load] = dataclasses.field(default_factory=list)
@@ -56,6 +64,11 @@ class StepPlan(KVConnectorMetadata):  # type: ignore[misc]
     # The model does not run in this step, and look-ups are awaited.
     idle: bool = False
     looking: bool = False
+
+    def anon_repr(self) -> str:
+        """How much there is of each."""
+        counts = f"loads={len(self.loads)}, saves={len(self.saves)}, drops={len(self.drops)}"
+        return f"StepPlan({counts}, idle={self.idle}, looking={self.looking})"
 
 
 @dataclasses.dataclass(frozen=True)

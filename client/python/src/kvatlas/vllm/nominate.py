@@ -24,6 +24,7 @@ from kvatlas.vllm.namespace import adapter_identity, namespace_digest
 LEASE_TTL_MS = 5000
 # With less left than this a lease is renewed before anything is promised on it.
 LEASE_LEFT_MIN_MS = 2500
+LEASE_EXPIRED = Declined("donor_stale", "the lease is expired")
 # Tokens; some 50 us.
 PACKED_AT_ONCE = 1024
 
@@ -136,6 +137,9 @@ class Nominator:
         state, left_ms = self._client.validate(lease_id, holder)
         if state == "valid" and left_ms < LEASE_LEFT_MIN_MS:
             state = self._client.renew(lease_id, holder, LEASE_TTL_MS)
+        # The service forgets those that have run out, sooner or later.
+        if state in ("expired", "unknown"):
+            return LEASE_EXPIRED
         if state != "valid":
             self._client.release(lease_id, holder)
             return Declined("donor_stale", f"the lease is {state}")

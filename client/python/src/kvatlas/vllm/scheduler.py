@@ -23,13 +23,24 @@ from kvatlas.vllm.decide import Declined, Limits, advertised, capturable, unsupp
 from kvatlas.vllm.donors import OwnDonors
 from kvatlas.vllm.lookups import Lookups, Ticket
 from kvatlas.vllm.messages import Load, LoadResult, StepPlan, WorkerReport
-from kvatlas.vllm.nominate import Answer, Asked, Nomination, Nominator, Prepared, give_back
+from kvatlas.vllm.nominate import (
+    LEASE_EXPIRED,
+    Answer,
+    Asked,
+    Nomination,
+    Nominator,
+    Prepared,
+    give_back,
+)
 
 MIN_PROMPT_TOKENS_DEFAULT = 512
 # A nomination that waited longer for its blocks is validated again before it is advertised.
 VALIDATED_S_MAX = 0.1
 # On top of the calls' own deadlines, before the scheduler stops waiting for a look-up's thread.
 LOOKUP_GRACE_S = 0.05
+# What one work of such a thread calls at most: a lease that turns out to have run out is validated
+# and released, and the search and the validation of its lease follow.
+LOOKUP_CALLS_MAX = 4
 # A preempted request may load again; not for ever.
 LOOKUPS_MAX = 3
 ENDED_MAX = 256
@@ -142,6 +153,12 @@ class SchedulerSide:
         """
         tracked = self._tracked.get(request.request_id) or self._begin(request)
         if not self._materializes:
+            if local_tokens > tracked.local:
+                tracked.local = local_tokens
+                # The look-up went out before it was known, so that its hit is of the whole prompt.
+                self._audit.record(
+                    "local", request_id=request.request_id, local_tokens=local_tokens
+                )
             return 0, False
         if getattr(request, "num_preemptions", 0) > tracked.preemptions:
             self._preempted(tracked, request)
@@ -215,9 +232,8 @@ class SchedulerSide:
         if tracked.ticket is not None and self._materializes:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
-            waited = tracked.advertised and tracked.load is None
-            reason = "allocation_failed" if waited else ""
-            self._decline(tracked, Declined(reason, "the request ended before its load"))
+            ended = Declined("allocation_failed", "the request ended before its load")
+            self._decline(tracked, ended)
         return self._capture(tracked, request, block_ids)
 
     def reset(self) -> bool:
@@ -281,11 +297,16 @@ class SchedulerSide:
         self._submit(tracked, ask, holder)
 
     def _validate_again(self, tracked: _Tracked, nomination: Nomination, holder: str) -> None:
-        prepared, tracked.nomination = tracked.prepared, None
-        submitted = self._submit(
-            tracked, lambda: Answer(prepared, self._nominator.check(nomination, holder)), holder
-        )
-        if not submitted:
+        namespace, prepared, tracked.nomination = self._namespace, tracked.prepared, None
+
+        def check() -> Answer:
+            checked = self._nominator.check(nomination, holder)
+            if checked == LEASE_EXPIRED and namespace is not None:
+                # It waited for its turn longer than a lease lasts. The donor may still be there.
+                return self._nominator.look_up(tracked.asked, namespace, holder)
+            return Answer(prepared, checked)
+
+        if not self._submit(tracked, check, holder):
             self._release(tracked, nomination, Declined("provider_error"))
 
     def _submit(self, tracked: _Tracked, ask: Callable[[], Answer], holder: str) -> bool:
@@ -300,8 +321,8 @@ class SchedulerSide:
             self._record(tracked, Declined("provider_error", "too many look-ups wait already"))
             return False
         tracked.ticket = ticket
-        # At most two calls: the search, and the validation of its lease.
-        tracked.give_up_s = time.monotonic() + 2 * self._settings.lookup_timeout_s + LOOKUP_GRACE_S
+        tracked.give_up_s = time.monotonic() + LOOKUP_GRACE_S
+        tracked.give_up_s += LOOKUP_CALLS_MAX * self._settings.lookup_timeout_s
         return True
 
     def _take(self, tracked: _Tracked) -> bool:
@@ -361,7 +382,7 @@ class SchedulerSide:
         if tracked.ticket is not None:
             self._take_if_there(tracked)
         if tracked.nomination is not None:
-            self._decline(tracked, Declined("", "the engine is reset or ends"))
+            self._decline(tracked, Declined("donor_stale", "the engine is reset or ends"))
 
     def _loaded(self, request_id: str, result: LoadResult) -> None:
         """Every worker has ended its part of a load."""
