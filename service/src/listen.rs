@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_kept_alive(accepted: &TcpStream) {
+    fn check_kept_alive(accepted: &tokio::net::TcpStream) {
         let socket = SockRef::from(accepted);
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), PING);

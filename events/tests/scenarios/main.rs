@@ -17,7 +17,7 @@ mod scenarios {
     use std::time::Duration;
 
     use kvatlas_events::event::Adapter;
-    use kvatlas_events::feed::{Feed, Met, News, Progress, Reply, Shared, Source, State};
+    use kvatlas_events::feed::{self, Feed, Met, News, Progress, Shared, Source, State};
     use kvatlas_events::view::{Namespace, Prompt, Shape, View, chain, tenant_key};
     use tokio::sync::watch;
     use tokio::task::JoinSet;
@@ -80,7 +80,7 @@ mod scenarios {
         let source: Source = source.parse().unwrap();
         let shared = Shared::default();
         let view = Arc::clone(&shared.view);
-        let feed = Feed::new(source, MODEL, None, shared, |_: News<'_>| Reply::Heard);
+        let feed = Feed::new(source, MODEL, None, shared, |_: News<'_>| feed::Reply::Heard);
         let mut progress = feed.progress();
         let mut tasks = JoinSet::new();
         tasks.spawn(feed.run(std::future::pending()));

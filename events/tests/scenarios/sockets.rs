@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvatlas_events::feed::{Feed, News, Progress, Reply, Shared, Socket, State};
+use kvatlas_events::feed::{self, Feed, News, Progress, Shared, Socket, State};
 use kvatlas_events::view::{Change, Namespace, SourceId, View};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,7 +46,7 @@ impl Running {
             let (told, sources) = (Arc::clone(&told), Arc::clone(&sources));
             move |news: News<'_>| {
                 told.lock().push(note(news, &sources));
-                Reply::Heard
+                feed::Reply::Heard
             }
         };
         let feed = Feed::new(source.parse().unwrap(), Namespace(1), None, shared, tell);
