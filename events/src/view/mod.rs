@@ -322,8 +322,8 @@ impl View {
         Some(counts)
     }
 
-    /// How many blocks a source may hold that has so many: no more than it leaves to others, so that
-    /// one more source finds as much room as any other has.
+    /// How many blocks a source may hold that has so many: no more than it leaves to others, so
+    /// that one more source finds as much room as any other has.
     fn share(&self, has: usize) -> usize {
         let left = self
             .blocks_max
