@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import Status, model_outputs
+from fake_engine import FakeEngine, Status, model_outputs
 from rig import Rig, prompt, request
 from vllm.distributed.kv_transfer.kv_connector.v1 import base as vllm_base
 
@@ -336,6 +336,12 @@ def test_a_request_that_ends_while_it_waits_for_blocks_gives_its_lease_back(rig:
     assert rig.reuse("waits")["reason"] == "allocation_failed"
 
 
+def answered(rig: Rig, engine: FakeEngine, name: str) -> None:
+    """Waits until its look-up has its answer; the engine does not ask for it meanwhile."""
+    ticket = engine.scheduler._scheduler._tracked[name].ticket
+    rig.until(lambda: ticket.answer is not None)
+
+
 def test_every_way_out_before_a_load_has_a_reason(rig: Rig) -> None:
     engine = rig.engine()
     tokens = prompt(1)
@@ -343,12 +349,12 @@ def test_every_way_out_before_a_load_has_a_reason(rig: Rig) -> None:
     rig.until_registered(1, engine)
     engine.reset_prefix_cache()
     engine.add(request("aborted", tokens))
-    rig.until(lambda: rig.client.status().leases_held == 1)
+    answered(rig, engine, "aborted")
     engine.abort("aborted")
     assert rig.reuse("aborted")["reason"] == "allocation_failed"
     rig.until_no_lease()
     engine.add(request("reset", tokens))
-    rig.until(lambda: rig.client.status().leases_held == 1)
+    answered(rig, engine, "reset")
     engine.scheduler.reset_cache()
     assert rig.reuse("reset")["reason"] == "donor_stale"
     rig.until_no_lease()

@@ -249,6 +249,7 @@ impl<F: FnMut(News<'_>) -> Reply> Intake<F> {
     /// Takes everything out of the view. What came is forgotten, and more must not come.
     pub fn forget(&mut self) {
         self.tell_state_as(State::Stale);
+        self.track.forget();
         for source in std::mem::take(&mut self.ranks).into_values() {
             self.forget_rank(source);
         }

@@ -149,6 +149,11 @@ impl<P: AsRef<[u8]> + From<Vec<u8>>> Track<P> {
         self.held.dropped
     }
 
+    /// Lets go of what waits: nothing more will come.
+    pub fn forget(&mut self) {
+        self.held.clear();
+    }
+
     /// When a [`Input::Tick`] is due, whatever else comes.
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {

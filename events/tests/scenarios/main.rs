@@ -80,7 +80,9 @@ mod scenarios {
         let source: Source = source.parse().unwrap();
         let shared = Shared::default();
         let view = Arc::clone(&shared.view);
-        let feed = Feed::new(source, MODEL, None, shared, |_: News<'_>| feed::Reply::Heard);
+        let feed = Feed::new(source, MODEL, None, shared, |_: News<'_>| {
+            feed::Reply::Heard
+        });
         let mut progress = feed.progress();
         let mut tasks = JoinSet::new();
         tasks.spawn(feed.run(std::future::pending()));

@@ -291,11 +291,11 @@ def _in_time(call: Any, request: Any, timeout_s: float, **how: Any) -> bytes:
     forks.begin_call(timeout_s)
     try:
         going = call.future(request, timeout=timeout_s, **how)
+        forks.may_cancel(going.cancel)
+        going.add_done_callback(lambda ended: forks.end_call(ended.cancel))
     except BaseException:
         forks.end_call()
         raise
-    forks.may_cancel(going.cancel)
-    going.add_done_callback(lambda ended: forks.end_call(ended.cancel))
     try:
         answer: bytes = going.result(timeout_s + LATE_S_MAX)
     except grpc.FutureTimeoutError:
