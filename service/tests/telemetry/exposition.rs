@@ -46,8 +46,8 @@ const LABELS: [(&str, usize); 15] = [
     ("algorithm", 15),
     ("end", 8),
     ("namespace", NAMESPACE_SERIES),
-    // Of look-ups, of events about donors, and of 23 kinds of KV events.
-    ("outcome", 7 + 23),
+    // Of look-ups, of events about donors, and of 24 kinds of KV events.
+    ("outcome", 7 + 24),
     ("policy", 8),
     // Of manifests, and of reports of reuse.
     ("provenance", 3 + 5),
