@@ -136,7 +136,8 @@ def summary(report):
 
 def heading(report):
     last = report["growth"][-1]
-    what = f"Looking for a donor among 1,000 to {last['donors']:,} of {report['tokens']:,} tokens"
+    least = report["growth"][0]["donors"]
+    what = f"Looking for a donor among {least:,} to {last['donors']:,} of {report['tokens']:,} tokens"
     if len(report["growth"]) == 1:
         what = f"Looking for a donor among {last['donors']:,} of {report['tokens']:,} tokens"
     how = (
