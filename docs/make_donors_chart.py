@@ -137,7 +137,8 @@ def summary(report):
 def heading(report):
     last = report["growth"][-1]
     least = report["growth"][0]["donors"]
-    what = f"Looking for a donor among {least:,} to {last['donors']:,} of {report['tokens']:,} tokens"
+    what = f"Looking for a donor among {least:,} to {last['donors']:,}"
+    what += f" of {report['tokens']:,} tokens"
     if len(report["growth"]) == 1:
         what = f"Looking for a donor among {last['donors']:,} of {report['tokens']:,} tokens"
     how = (
