@@ -27,9 +27,9 @@ pub const SEGMENT_DONORS_MAX: u32 = 8;
 pub const NEIGHBOURS_MAX: u32 = 5;
 /// Longest text of a prompt, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Shortest and longest hash of a block, in bytes.
-/// Bytes of a block's hash that are its name, and what hashes of engines have: as in events.
+/// Of a block's hash, the bytes that are its name: the last, as in events.
 const BLOCK_NAME_BYTES: usize = 8;
+/// Lengths of blocks' hashes that engines have.
 const BLOCK_HASH_BYTES: [usize; 3] = [8, 16, 32];
 /// Longest announcement, in milliseconds.
 const OWNER_TTL_MS_MAX: u32 = 3_600_000;
