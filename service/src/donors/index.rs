@@ -9,6 +9,8 @@ use super::{
 
 /// Donors compared token by token for [`DonorIndex::covering`].
 const COVERING_TRIES_MAX: usize = 256;
+/// Seeds asked for at a time there: mostly one of the first is new.
+const COVERING_AHEAD: usize = 16;
 
 /// What an insertion needs of a donor; made outside the lock.
 #[derive(Debug, Clone)]
@@ -109,11 +111,16 @@ impl DonorIndex {
         is_candidate: &dyn Fn(u32) -> bool,
     ) -> Option<u32> {
         let mut rarest: Option<(usize, ListRef)> = None;
-        for &key in &prepared.seeds.0 {
-            let list = self.postings.find(key, self.postings.home_cell(key))?;
-            let length = self.postings.listed(list).count();
-            if rarest.is_none_or(|(shortest, _)| length < shortest) {
-                rarest = Some((length, list));
+        for keys in prepared.seeds.0.chunks(COVERING_AHEAD) {
+            for &key in keys {
+                self.postings.ask_for(key);
+            }
+            for &key in keys {
+                let list = self.postings.find(key)?;
+                let length = self.postings.listed(list).count();
+                if rarest.is_none_or(|(shortest, _)| length < shortest) {
+                    rarest = Some((length, list));
+                }
             }
         }
         let (_, list) = rarest?;
@@ -159,7 +166,7 @@ mod tests {
             having.values().map(BTreeSet::len).sum::<usize>()
         );
         for (&key, slots) in &having {
-            let list = index.postings.find(key, index.postings.home_cell(key));
+            let list = index.postings.find(key);
             let list = list.expect("the key has donors");
             let mut listed = Vec::new();
             index

@@ -97,11 +97,12 @@ impl SlotList {
         }
     }
 
-    /// Asks for what an insertion or a removal reads first.
+    /// Asks for what its ends, an insertion or a removal read first.
     pub(super) fn ask_for_slots(&self) {
         match self {
             Self::Sorted(slots) => {
-                if let Some(last) = slots.last() {
+                if let [first, .., last] = slots.as_slice() {
+                    prefetch(first);
                     prefetch(last);
                     prefetch(&slots[slots.len() / 2]);
                 }

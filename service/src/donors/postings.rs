@@ -26,9 +26,12 @@ const TAIL: usize = 16;
 /// Keys whose cells and lists are asked for before any of them is looked at, so that their cache
 /// misses overlap.
 const AHEAD: usize = 64;
-/// Cells of a cache line, and the lines in which a probe usually ends.
+/// Cells of a cache line.
 const LINE_CELLS: usize = 8;
-const LINES_AHEAD: usize = 2;
+/// Lines in which a probe usually ends, and those that a change usually moves cells of: it looks for
+/// the next empty one, 13 cells further on average.
+const LINES_READ: usize = 2;
+const LINES_CHANGED: usize = 6;
 /// Marks a cell's value as the index of a list.
 const LIST: u32 = 1 << 31;
 /// Slots are below this, so that slot + 1 leaves the mark free and zero means an empty cell.
@@ -101,44 +104,59 @@ impl Postings {
         let mut lists = [None; AHEAD];
         for keys in keys.chunks(AHEAD) {
             for &key in keys {
-                self.ask_for_cells(key);
+                self.ask_for_cells(key, LINES_CHANGED);
             }
             for (list, &key) in lists.iter_mut().zip(keys) {
-                *list = self.list_of(key);
-                if let Some(list) = list {
-                    prefetch(*list);
+                *list = self.find(key);
+                if let Some(list) = *list {
+                    self.ask_for_list(list);
                 }
             }
-            for list in lists.iter().take(keys.len()).flatten() {
-                list.ask_for_slots();
+            for &list in lists.iter().take(keys.len()).flatten() {
+                self.ask_for_slots(list);
             }
         }
     }
 
-    fn ask_for_cells(&self, key: u64) {
+    /// Asks for what [`Self::find`] will read. Asking for all keys first lets their cache misses
+    /// overlap.
+    pub(super) fn ask_for(&self, key: u64) {
+        self.ask_for_cells(key, LINES_READ);
+    }
+
+    fn ask_for_cells(&self, key: u64, lines: usize) {
         let wanted = fingerprint(key);
         let bucket = self.buckets.get(bucket_of(key));
         let shard = bucket.and_then(|bucket| bucket.shards.get(bucket.shard_of(wanted)));
         if let Some(shard) = shard {
             let cells = &shard.cells[shard.home(wanted).min(shard.cells.len())..];
-            for line in cells.chunks(LINE_CELLS).take(LINES_AHEAD) {
+            for line in cells.chunks(LINE_CELLS).take(lines) {
                 prefetch(&line[0]);
             }
         }
     }
 
-    /// None where the key has no donor, or only one.
-    fn list_of(&self, key: u64) -> Option<&SlotList> {
-        let wanted = fingerprint(key);
-        let bucket = self.buckets.get(bucket_of(key))?;
-        let shard = bucket.shards.get(bucket.shard_of(wanted))?;
-        if shard.used == 0 {
-            return None;
+    /// Asks for what [`Self::ask_for_slots`] will read.
+    pub(super) fn ask_for_list(&self, list: ListRef) {
+        if let Some(list) = self.list(list) {
+            prefetch(list);
         }
-        let cell = shard.cells[shard.place(wanted)];
-        let value = value_of(cell);
-        let has_list = fingerprint_of(cell) == wanted && value & LIST != 0;
-        has_list.then(|| &shard.lists[(value & !LIST) as usize])
+    }
+
+    /// Asks for a list's number and its ends.
+    pub(super) fn ask_for_slots(&self, list: ListRef) {
+        if let Some(list) = self.list(list) {
+            list.ask_for_slots();
+        }
+    }
+
+    /// None where the key has only one donor, or all of them few.
+    fn list(&self, list: ListRef) -> Option<&SlotList> {
+        let is_list = list.shard != FEW && list.value & LIST != 0;
+        is_list.then(|| {
+            let (bucket, shard) = (list.shard as usize % BUCKETS, list.shard as usize / BUCKETS);
+            &self.buckets[bucket].shards[shard].lists[(list.value & !LIST) as usize]
+        })
     }
 
     fn insert(&mut self, key: u64, slot: u32) {
@@ -165,53 +183,37 @@ impl Postings {
         }
     }
 
-    /// The cell where the search for a key begins. Reading all of them first, with nothing that
-    /// waits for one, lets their cache misses overlap.
-    pub(super) fn home_cell(&self, key: u64) -> u64 {
-        let wanted = fingerprint(key);
-        let bucket = self.buckets.get(bucket_of(key));
-        let shard = bucket.and_then(|bucket| bucket.shards.get(bucket.shard_of(wanted)));
-        let cell = shard.and_then(|shard| shard.cells.get(shard.home(wanted)));
-        cell.copied().unwrap_or(0)
-    }
-
-    /// Who has the seed, given its [`Postings::home_cell`].
-    pub(super) fn find(&self, key: u64, home_cell: u64) -> Option<ListRef> {
+    /// Who has the seed.
+    pub(super) fn find(&self, key: u64) -> Option<ListRef> {
         if self.buckets.is_empty() {
             return self.few.find(key);
-        }
-        if home_cell == 0 {
-            return None;
         }
         let wanted = fingerprint(key);
         let bucket_at = bucket_of(key);
         let bucket = &self.buckets[bucket_at];
         let shard_at = bucket.shard_of(wanted);
-        let value = if fingerprint_of(home_cell) == wanted {
-            value_of(home_cell)
-        } else {
-            let shard = &bucket.shards[shard_at];
-            let cell = shard.cells[shard.place(wanted)];
-            if cell == 0 || fingerprint_of(cell) != wanted {
-                return None;
-            }
-            value_of(cell)
-        };
+        let shard = bucket.shards.get(shard_at)?;
+        if shard.used == 0 {
+            return None;
+        }
+        let cell = shard.cells[shard.place(wanted)];
+        if cell == 0 || fingerprint_of(cell) != wanted {
+            return None;
+        }
         let shard = u32::try_from(shard_at * BUCKETS + bucket_at);
         Some(ListRef {
             shard: shard.expect("2^31 slots fill fewer than 2^24 shards of a bucket"),
-            value,
+            value: value_of(cell),
         })
     }
 
     pub(super) fn listed(&self, list: ListRef) -> Listed<'_> {
         if list.shard == FEW {
             Listed::Sorted(self.few.slots(list.value as usize))
-        } else if list.value & LIST == 0 {
-            Listed::One(list.value - 1)
+        } else if let Some(list) = self.list(list) {
+            list.listed()
         } else {
-            let (bucket, shard) = (list.shard as usize % BUCKETS, list.shard as usize / BUCKETS);
-            self.buckets[bucket].shards[shard].lists[(list.value & !LIST) as usize].listed()
+            Listed::One(list.value - 1)
         }
     }
 

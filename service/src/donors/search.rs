@@ -132,7 +132,6 @@ pub struct Aligned {
 #[derive(Debug, Default)]
 pub struct Scratch {
     scan: Scan,
-    home_cells: Vec<u64>,
     hits: Vec<Hit>,
     /// How many of the hits come before the first seed that no donor has.
     leading: usize,
@@ -246,33 +245,30 @@ impl DonorIndex {
         found
     }
 
-    /// Turns the seeds of the target into hits, and the hits into candidates.
+    /// Turns the seeds of the target into hits, and the hits into candidates: in rounds, each of
+    /// which asks for the memory that the next one reads.
     fn nominate(&self, target: &Target<'_>, scratch: &mut Scratch) {
-        let Scratch {
-            scan,
-            home_cells,
-            hits,
-            ..
-        } = scratch;
-        home_cells.clear();
-        home_cells.extend(
-            scan.seeds
-                .iter()
-                .map(|seed| self.postings.home_cell(seed.key)),
-        );
+        let Scratch { scan, hits, .. } = scratch;
+        for seed in &scan.seeds {
+            self.postings.ask_for(seed.key);
+        }
         hits.clear();
         let mut leading = None;
-        for (seed, &home_cell) in scan.seeds.iter().zip(home_cells.iter()) {
-            let Some(list) = self.postings.find(seed.key, home_cell) else {
+        for seed in &scan.seeds {
+            let Some(list) = self.postings.find(seed.key) else {
                 leading.get_or_insert(hits.len());
                 continue;
             };
+            self.postings.ask_for_list(list);
             hits.push(Hit {
                 position: count_u32(target.boundary) + seed.position,
                 list,
                 donors: 1,
                 ends: (0, 0),
             });
+        }
+        for hit in hits.iter() {
+            self.postings.ask_for_slots(hit.list);
         }
         scratch.leading = leading.unwrap_or(hits.len());
         for hit in hits.iter_mut() {
