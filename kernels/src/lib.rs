@@ -11,6 +11,7 @@ mod rank;
 pub mod score;
 mod scores;
 pub mod screen;
+mod signs;
 
 pub use dot1::{DOT1_LANES, DOT1_WORD, Dot1, Dot1Words, dot1_place, dot1_scalar};
 pub use dot8::{DOT8_LENGTH_MAX, Dot8, dot8_scalar};
@@ -19,3 +20,4 @@ pub use pool::{Pooling, pool, pool_scalar};
 pub use prefetch::prefetch;
 pub use rank::{Score, rank, rank_rows, rank_scalar};
 pub use scores::Scores;
+pub use signs::{SIGNS_LANES, Signed, add_signed, add_signed_scalar};

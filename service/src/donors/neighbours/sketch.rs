@@ -5,42 +5,63 @@
 //! vocabularies share (random projection: Charikar, "Similarity estimation techniques from
 //! rounding algorithms", 2002; the sums here keep more than their sign).
 
-use super::vector::Vector;
+use kvatlas_kernels::{SIGNS_LANES, Signed, add_signed};
+
+use super::{super::seeds::count_u32, vector::Vector};
 
 /// Dimensions of a sketch.
 pub const SKETCH_DIMENSIONS: usize = 192;
 /// Tokens that are read; of a longer prompt the first.
 pub const SKETCH_TOKENS_MAX: usize = 1 << 16;
 
-/// A sum of signs has this many lanes at a time: one byte of a token's hash.
-const LANES: usize = 8;
-/// The largest weight of a token, and how many of them an `i16` can add up.
-const WEIGHT_MAX: i16 = 255;
-const BLOCK_TOKENS: usize = 128;
-const _: () = assert!(WEIGHT_MAX as usize * BLOCK_TOKENS <= i16::MAX as usize);
-const _: () = assert!(SKETCH_DIMENSIONS.is_multiple_of(u64::BITS as usize));
-
-type Sums<T> = [[T; LANES]; SKETCH_DIMENSIONS / LANES];
+/// Words whose bits are a token's signs.
+const WORDS: usize = SKETCH_DIMENSIONS / SIGNS_LANES;
+const _: () = assert!(SKETCH_DIMENSIONS.is_multiple_of(SIGNS_LANES));
+/// The first token that is as rare as a token can be, and what it counts that stands there once.
+const RAREST: u32 = 2_055;
+const RAREST_ONCE: u8 = 30;
 
 /// The sketch of a prompt; `None` when it has no tokens.
 #[must_use]
 pub fn sketch(tokens: &[u32]) -> Option<Vector> {
-    let mut sorted = tokens[..tokens.len().min(SKETCH_TOKENS_MAX)].to_vec();
-    sorted.sort_unstable();
-    let distinct: Vec<&[u32]> = sorted.chunk_by(|a, b| a == b).collect();
-    let mut sums: Sums<i32> = [[0; LANES]; SKETCH_DIMENSIONS / LANES];
-    for block in distinct.chunks(BLOCK_TOKENS) {
-        let mut part: Sums<i16> = [[0; LANES]; SKETCH_DIMENSIONS / LANES];
-        for same in block {
-            add(&mut part, same[0], weight(same[0], same.len()));
-        }
-        for (sum, part) in sums.as_flattened_mut().iter_mut().zip(part.as_flattened()) {
-            *sum += i32::from(*part);
-        }
-    }
+    let counted = count(&tokens[..tokens.len().min(SKETCH_TOKENS_MAX)]);
+    let terms: Vec<Signed<WORDS>> = counted
+        .iter()
+        .map(|&(token, count)| (signs(token), weight(token, count)))
+        .collect();
+    let mut sums = [[0; SIGNS_LANES]; WORDS];
+    add_signed(&terms, &mut sums);
     #[expect(clippy::cast_precision_loss, reason = "at most 2^24")]
     let values = sums.as_flattened().iter().map(|&sum| sum as f32);
     Vector::new(&values.collect::<Vec<_>>())
+}
+
+/// Every distinct token, and how often it stands there.
+fn count(tokens: &[u32]) -> Vec<(u32, u32)> {
+    let cells = (tokens.len() * 2).next_power_of_two().max(2);
+    let shift = u32::BITS - cells.ilog2();
+    // 1 + the token's place in `counted`; 0 is none.
+    let mut places = vec![0_u32; cells];
+    let mut counted: Vec<(u32, u32)> = Vec::with_capacity(tokens.len());
+    for &token in tokens {
+        let mut at = (token.wrapping_mul(0x9e37_79b1) >> shift) as usize;
+        loop {
+            let place = places[at] as usize;
+            match place.checked_sub(1).map(|place| &mut counted[place]) {
+                Some((known, count)) if *known == token => *count += 1,
+                Some(_) => {
+                    at = (at + 1) % cells;
+                    continue;
+                }
+                None => {
+                    counted.push((token, 1));
+                    places[at] = count_u32(counted.len());
+                }
+            }
+            break;
+        }
+    }
+    counted
 }
 
 /// What a token counts that stands in the prompt so often.
@@ -50,49 +71,32 @@ pub fn sketch(tokens: &[u32]) -> Option<Vector> {
 /// bounds, and the sketch as good as one without. Frequencies counted among the donors would
 /// change with every donor, so that sketches of different days could not be compared; and tokens
 /// that are in no other donor, which then weigh most, say nothing about which donor is near.
-fn weight(token: u32, count: usize) -> i16 {
+fn weight(token: u32, count: u32) -> u8 {
     const UNIT: f32 = 12.0;
     const COMMON_TOKENS: f32 = 256.0;
     const RARITY_LEAST: f32 = 0.3;
     const RARITY_MOST: f32 = 2.5;
+    // Most of a prompt's distinct tokens, without a logarithm.
+    if token >= RAREST && count == 1 {
+        return RAREST_ONCE;
+    }
     #[expect(clippy::cast_precision_loss, reason = "a weight needs few digits")]
     let (token, count) = (token as f32, count as f32);
     let rarity = ((token / COMMON_TOKENS).ln_1p() + RARITY_LEAST).min(RARITY_MOST);
     let weight = UNIT * rarity * (1.0 + count.ln());
-    #[expect(clippy::cast_possible_truncation, reason = "cut to a byte's range")]
-    let weight = weight.round().min(f32::from(WEIGHT_MAX)) as i16;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "cut to a byte's range"
+    )]
+    let weight = weight.round().min(f32::from(u8::MAX)) as u8;
     weight
 }
 
-/// Adds the token's signs, times its weight.
-fn add(sums: &mut Sums<i16>, token: u32, weight: i16) {
-    let words = sums.as_chunks_mut::<{ u64::BITS as usize / LANES }>().0;
-    for (word, sums) in (0..).zip(words) {
-        let signs = mix(u64::from(token) | word << u32::BITS).to_le_bytes();
-        for (sums, byte) in sums.iter_mut().zip(signs) {
-            for (sum, sign) in sums.iter_mut().zip(SIGNS[usize::from(byte)]) {
-                *sum += sign * weight;
-            }
-        }
-    }
+/// A token's signs: set bits are plus.
+fn signs(token: u32) -> [u64; WORDS] {
+    std::array::from_fn(|word| mix(u64::from(token) | (word as u64) << u32::BITS))
 }
-
-/// The signs that the bits of a byte stand for.
-static SIGNS: [[i16; LANES]; 256] = {
-    let mut signs = [[1; LANES]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut bit = 0;
-        while bit < LANES {
-            if byte >> bit & 1 == 0 {
-                signs[byte][bit] = -1;
-            }
-            bit += 1;
-        }
-        byte += 1;
-    }
-    signs
-};
 
 /// Splitmix64: every bit of the result depends on every bit of the number.
 fn mix(number: u64) -> u64 {
@@ -110,7 +114,7 @@ mod tests {
 
     /// As one would write it down.
     fn slow_sketch(tokens: &[u32]) -> Option<Vector> {
-        let mut counts = std::collections::BTreeMap::<u32, usize>::new();
+        let mut counts = std::collections::BTreeMap::<u32, u32>::new();
         for &token in tokens {
             *counts.entry(token).or_default() += 1;
         }
@@ -124,6 +128,15 @@ mod tests {
             signed.sum::<f32>()
         };
         Vector::new(&(0..SKETCH_DIMENSIONS).map(value).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_rarest_tokens_weigh_what_the_formula_gives() {
+        let once = |token: u32| (12.0 * ((token as f32 / 256.0).ln_1p() + 0.3).min(2.5)).round();
+        for token in (0..6_000).chain([100_000, u32::MAX]) {
+            let off = f32::from(weight(token, 1)) - once(token);
+            assert!(off.abs() < 0.5, "{token}: {off}");
+        }
     }
 
     proptest! {
@@ -160,6 +173,6 @@ mod tests {
             weight(13, 40) < weight(13, 1) * 6,
             "far less than in proportion"
         );
-        assert_eq!(weight(u32::MAX, usize::MAX), WEIGHT_MAX);
+        assert_eq!(weight(u32::MAX, u32::MAX), u8::MAX);
     }
 }
