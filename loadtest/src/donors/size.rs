@@ -39,6 +39,8 @@ use crate::{
 const SAMPLE: &[u8] = include_bytes!("../../../examples/passages.jsonl.gz");
 /// Look-ups before latency is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// Look-ups of each class before any is judged: others than those.
+const WARM_UP_OF_EACH: usize = 40;
 /// Donors that the loads may add, for which the server's limits leave room.
 const ADDED_MAX: usize = 1_000_000;
 /// Look-ups that are asked again of the server that was started anew.
@@ -62,6 +64,7 @@ struct World {
     namespace: NamespaceSelector,
     random: Random,
     questions: Arc<[Question]>,
+    warm_up: Arc<[Question]>,
 }
 
 /// Registers, asks, judges.
@@ -157,23 +160,28 @@ impl World {
             namespace: register::selector(register::namespace("growth")),
             random,
             questions: Arc::new([]),
+            warm_up: Arc::new([]),
         })
     }
 
     /// Makes so many look-ups of each class, with what the best donor covers.
     fn ask_of_each(&mut self, of_each: usize) {
         let mut index = PieceIndex::new(&self.set);
-        let mut questions = Vec::with_capacity(Class::ALL.len() * of_each);
-        for class in Class::ALL {
-            let sources = self.set.members(class.group());
-            for _ in 0..of_each {
-                let source = sources.start + self.random.below(sources.len());
-                let target = Target::new(class, source, &self.set, &mut self.random);
-                let best = index.best_coverage(&target, &self.set);
-                questions.push(Question::new(target, best, &self.namespace));
+        let mut make = |of_each: usize| {
+            let mut questions = Vec::with_capacity(Class::ALL.len() * of_each);
+            for class in Class::ALL {
+                let sources = self.set.members(class.group());
+                for _ in 0..of_each {
+                    let source = sources.start + self.random.below(sources.len());
+                    let target = Target::new(class, source, &self.set, &mut self.random);
+                    let best = index.best_coverage(&target, &self.set);
+                    questions.push(Question::new(target, best, &self.namespace));
+                }
             }
-        }
-        self.questions = questions.into();
+            questions.into()
+        };
+        self.questions = make(of_each);
+        self.warm_up = make(of_each.min(WARM_UP_OF_EACH));
     }
 
     fn finds(&self, channels: &[Channel], questions: Arc<[Question]>) -> FindCaller {
@@ -193,16 +201,25 @@ impl World {
         some.into()
     }
 
-    /// Every look-up, one at a time.
+    /// Every look-up, one at a time. The classes take turns at random, so that a slow moment of the
+    /// machine is no class's.
     async fn judged(&self, channels: &[Channel]) -> Result<Vec<ClassTally>, LoadtestError> {
-        let questions = Arc::clone(&self.questions);
-        let set = Arc::clone(&self.set);
-        let mut caller = FindCaller::new(channels, questions, set, self.set.count);
+        let caller = |questions: &Arc<[Question]>| {
+            let set = Arc::clone(&self.set);
+            FindCaller::new(channels, Arc::clone(questions), set, self.set.count)
+        };
+        let mut warm_up = caller(&self.warm_up);
+        for at in 0..self.warm_up.len() {
+            warm_up.ask(at).await?;
+        }
+        let mut caller = caller(&self.questions);
+        let mut order: Vec<usize> = (0..self.questions.len()).collect();
+        self.random.clone().shuffle(&mut order);
         let mut tallies: Vec<ClassTally> = Class::ALL.map(ClassTally::new).into();
-        for (at, question) in self.questions.iter().enumerate() {
+        for at in order {
             let judged = caller.ask(at).await?;
             for tally in &mut tallies {
-                if tally.class == question.class {
+                if tally.class == self.questions[at].class {
                     tally.add(&judged);
                 }
             }
