@@ -42,6 +42,14 @@ pub struct FindQuery<'a> {
     pub neighbours_max: usize,
 }
 
+impl FindQuery<'_> {
+    /// Whether the answer may carry a lease. One that nobody would hold is never given, so that who
+    /// names no holder is answered as discovery answers, of donors that could not be leased as well.
+    pub(super) fn may_lease(&self, mode: Mode) -> bool {
+        mode == Mode::Materialize && !self.holder.is_empty()
+    }
+}
+
 /// What a look-up needs beside the query. Times are in nanoseconds and milliseconds.
 pub struct Finder<'a> {
     pub catalog: &'a Catalog,
@@ -148,11 +156,11 @@ impl Finder<'_> {
     fn search(&self, search: &Search<'_>) -> Answer {
         self.catalog.with_scratch(|scratch| {
             // What cannot be leased or read must not hide what can.
-            let serving = Wanted::Serving(search.mode);
+            let serving = Wanted::serving(search.query, search.mode);
             let (answer, is_some_unusable) = self.attempt(search, scratch, serving);
             let is_settled = answer.outcome != Outcome::Miss
                 || answer.reason == Some(FallbackReason::ProviderTimeout);
-            if is_settled || (search.mode != Mode::Materialize && !is_some_unusable) {
+            if is_settled || (!search.query.may_lease(search.mode) && !is_some_unusable) {
                 return answer;
             }
             // Nothing usable: say whether there is something that is not.
@@ -347,6 +355,9 @@ impl Finder<'_> {
         if ground.mode != Mode::Materialize {
             return Ok(Err(LeaseRefusal::DiscoveryOnly));
         }
+        if !query.may_lease(ground.mode) {
+            return Ok(Err(LeaseRefusal::HolderMissing));
+        }
         let (donor, seen) = (&best.donor, best.seen);
         if let Some(detail) = donor.unleasable(self.now_ms, seen) {
             return Err((FallbackReason::DonorStale, detail));
@@ -356,9 +367,6 @@ impl Finder<'_> {
         }
         if outcome == Outcome::Spans && !query.accept_spans {
             return Ok(Err(LeaseRefusal::SpansNotAccepted));
-        }
-        if query.holder.is_empty() {
-            return Ok(Err(LeaseRefusal::HolderMissing));
         }
         let terms = LeaseTerms {
             holder: query.holder,
@@ -523,7 +531,7 @@ pub(super) fn repeat_key(
     namespace: NamespaceId,
     mode: Mode,
 ) -> Option<RepeatKey> {
-    (mode == Mode::Materialize && !query.request_id.is_empty()).then(|| {
+    (query.may_lease(mode) && !query.request_id.is_empty()).then(|| {
         let prompt = (query.tokens, query.exact_prefix_tokens);
         RepeatKey::new(namespace, query.holder, query.request_id, prompt)
     })

@@ -85,7 +85,7 @@ impl Finder<'_> {
         let terms = terms(query, query.gates.over(gates), Some(shard));
         let wish = Wish {
             query,
-            wanted: Wanted::Serving(mode),
+            wanted: Wanted::serving(query, mode),
             terms: &terms,
         };
         let (judged, listed) = self.compare(&wish, shard, &near, discovery);

@@ -16,10 +16,23 @@ use crate::leases::Sighting;
 /// What a search is after.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
-    /// What can serve in this mode.
-    Serving(Mode),
-    /// Also what cannot: to say that it is there.
+    /// What can be leased, and read by the recipient.
+    Leasable,
+    /// What discovery shows, which needs no lease.
+    Shown,
+    /// Also what can serve neither: to say that it is there.
     Any,
+}
+
+impl Wanted {
+    /// What can serve this look-up in this mode.
+    pub(super) fn serving(query: &FindQuery<'_>, mode: Mode) -> Wanted {
+        if query.may_lease(mode) {
+            Wanted::Leasable
+        } else {
+            Wanted::Shown
+        }
+    }
 }
 
 /// A look-up's own conditions.
@@ -89,11 +102,13 @@ impl Finder<'_> {
         match (wish.wanted, live) {
             (Wanted::Any, None | Some(0)) => Offer::All,
             (Wanted::Any, Some(live)) => part(live),
-            (Wanted::Serving(Mode::Materialize), _) if !is_leasable() => Offer::Nothing,
-            (Wanted::Serving(_), _) if !wish.is_fit(donor) => Offer::Unfit,
-            (Wanted::Serving(_), None) => Offer::All,
-            (Wanted::Serving(_), Some(live)) if live < wish.tokens_min() => Offer::Gone,
-            (Wanted::Serving(_), Some(live)) => part(live),
+            (Wanted::Leasable, _) if !is_leasable() => Offer::Nothing,
+            (Wanted::Leasable | Wanted::Shown, _) if !wish.is_fit(donor) => Offer::Unfit,
+            (Wanted::Leasable | Wanted::Shown, None) => Offer::All,
+            (Wanted::Leasable | Wanted::Shown, Some(live)) if live < wish.tokens_min() => {
+                Offer::Gone
+            }
+            (Wanted::Leasable | Wanted::Shown, Some(live)) => part(live),
         }
     }
 }

@@ -320,6 +320,39 @@ async fn an_answer_without_a_lease_says_why() {
 }
 
 #[tokio::test]
+async fn who_names_no_holder_is_answered_as_discovery_answers() {
+    let mut harness = Harness::materialize().await;
+    let (host, device) = (text(32, 900), text(33, 900));
+    // Neither can be leased: the owner is silent, and nobody follows its events.
+    harness.register("host", &host).await;
+    let mut request = registration("device", &device);
+    request.medium = v1::Medium::Device.into();
+    harness.register_as(request).await.unwrap();
+    let spans = [text(34, 20), device.clone()].concat();
+    for (prompt, donor, outcome) in [
+        (&host, "host", FindOutcome::Prefix),
+        (&device, "device", FindOutcome::Prefix),
+        (&spans, "device", FindOutcome::Spans),
+    ] {
+        let mut request = lookup(prompt);
+        request.request_id = "r".into();
+        check_miss(&mut harness, request.clone(), FallbackReason::DonorStale).await;
+        request.holder.clear();
+        request.readable_store_ids.clear();
+        let answer = harness.find(request).await;
+        assert_eq!(
+            (answer.outcome(), answer.mode()),
+            (outcome, Mode::Materialize)
+        );
+        assert_eq!(answer.lease_refusal(), LeaseRefusal::HolderMissing);
+        assert_eq!((answer.lease, answer.repeated_answer), (None, false));
+        let found = answer.r#match.unwrap();
+        assert_eq!(found.donor_id, donor);
+        assert!(found.spans.iter().map(|span| span.length).sum::<u32>() >= 896);
+    }
+}
+
+#[tokio::test]
 async fn a_reuse_report_releases_the_lease_of_its_holder() {
     let mut harness = Harness::materialize().await;
     let prompt = text(15, 900);
