@@ -4,8 +4,7 @@
     python3 docs/make_donors_chart.py
 
 Reads docs/donors.json, writes docs/donors.svg. The standard library is all it needs. The first
-takes 8 GB of memory, 5 GB below the folder for temporary files, and up to half an hour on two
-cores, most of which it waits until all donors are among the neighbours (--settle-ms, at most).
+takes 8 GB of memory, 5 GB below the folder for temporary files, and some minutes on two cores.
 """
 
 import json
