@@ -43,8 +43,8 @@ pub struct FindQuery<'a> {
 }
 
 impl FindQuery<'_> {
-    /// Whether the answer may carry a lease. One that nobody would hold is never given, so that who
-    /// names no holder is answered as discovery answers, of donors that could not be leased as well.
+    /// Whether the answer may carry a lease. One that nobody would hold is never given: who names
+    /// no holder is answered as in discovery, of donors that could not be leased as well.
     pub(super) fn may_lease(&self, mode: Mode) -> bool {
         mode == Mode::Materialize && !self.holder.is_empty()
     }
