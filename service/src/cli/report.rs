@@ -29,7 +29,7 @@ Examples:
   kvatlas --output json report audit-1772431200000.jsonl | jq .verdict
 
 A folder stands for its audit-*.jsonl and audit-*.jsonl.gz files. Lines that are damaged are left
-out, counted and told.")]
+out, counted and told; so are those of a vLLM connector's own audit, which is another file.")]
 pub(super) struct ReportArgs {
     /// Audit files, and folders of them
     #[arg(value_name = "FILE|DIR", required_unless_present = "live")]

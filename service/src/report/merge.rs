@@ -43,6 +43,7 @@ impl Merge for Lines {
         let Self {
             read,
             damaged,
+            of_connectors,
             starts,
             modes,
             version,
@@ -50,6 +51,7 @@ impl Merge for Lines {
         } = other;
         self.read += read;
         self.damaged += damaged;
+        self.of_connectors += of_connectors;
         self.starts += starts;
         self.modes.merge(modes);
         self.version = newest(self.version.take(), version.clone());

@@ -10,7 +10,9 @@ use super::{
 use crate::{
     donors::vocabulary::FallbackReason,
     telemetry::{
-        record::{Line, Lookup, Manifest, Micros, Record, Reuse, Sources, Stages, Start},
+        record::{
+            Line, Lookup, Manifest, Micros, Record, Reuse, Sources, Stages, Start, is_of_connector,
+        },
         words::{
             Algorithm, Gate, LeaseRefusal, ManifestOutcome, ManifestProvenance, ManifestReason,
             Mode, Outcome, Policy, ReuseProvenance, SourceState,
@@ -37,8 +39,11 @@ pub struct Picture {
 /// What was read.
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
+    /// All but the connectors'.
     pub read: u64,
     pub damaged: u64,
+    /// Whole, but of a vLLM connector's audit.
+    pub of_connectors: u64,
     /// Starts of the server, or of a new file.
     pub starts: u64,
     pub modes: Counts<Mode>,
@@ -141,14 +146,17 @@ pub struct StageTimes {
 impl Picture {
     /// Adds one line of an audit file, without its end.
     pub fn add(&mut self, line: &str) {
-        self.lines.read += 1;
         match Line::parse(line) {
-            Ok(line) => self.add_record(&line),
-            Err(_not_a_line) => self.lines.damaged += 1,
+            Ok(line) => {
+                self.lines.read += 1;
+                self.add_record(&line);
+            }
+            Err(_not_a_line) if is_of_connector(line) => self.lines.of_connectors += 1,
+            Err(_not_a_line) => self.add_damaged(),
         }
     }
 
-    /// A line that is not even text, or too long to look at.
+    /// A line that is no record, not even text, or too long to look at.
     pub fn add_damaged(&mut self) {
         self.lines.read += 1;
         self.lines.damaged += 1;

@@ -14,6 +14,19 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// That so many lines are another program's; nothing of none.
+#[must_use]
+pub fn connector_lines(count: u64) -> Option<String> {
+    let are = match count {
+        0 => return None,
+        1 => "1 line is".to_owned(),
+        _ => format!("{} lines are", grouped(count)),
+    };
+    Some(format!(
+        "{are} of a vLLM connector's own audit, and left out"
+    ))
+}
+
 /// Three digits and a unit: 1.24 M.
 #[must_use]
 pub fn short(number: u64) -> String {

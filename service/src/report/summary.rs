@@ -42,6 +42,8 @@ pub struct Summary {
     pub to_ms: Option<u64>,
     pub lines: u64,
     pub damaged_lines: u64,
+    /// Left out, and not among `lines`: a vLLM connector wrote them.
+    pub connector_lines: u64,
     pub starts: u64,
     pub modes: Vec<Count>,
     pub lookups: u64,
@@ -250,6 +252,7 @@ pub fn summarize(picture: &Picture, source: String, assumptions: Assumptions) ->
         to_ms: period.map(|(_, to)| to),
         lines: picture.lines.read,
         damaged_lines: picture.lines.damaged,
+        connector_lines: picture.lines.of_connectors,
         starts: picture.lines.starts,
         modes: counted(&lookups.modes, Mode::as_str),
         lookups: lookups.total(),

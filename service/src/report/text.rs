@@ -36,6 +36,9 @@ pub fn text(summary: &Summary, columns: usize) -> String {
         let damaged = show::grouped(summary.damaged_lines);
         page.line(&format!("{damaged} lines are damaged and left out"));
     }
+    if let Some(connectors) = show::connector_lines(summary.connector_lines) {
+        page.line(&connectors);
+    }
     page.verdict(summary);
     page.savings(summary);
     page.lookups(summary);

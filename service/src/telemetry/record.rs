@@ -234,6 +234,21 @@ impl Line {
     }
 }
 
+/// Whether a line is one of the vLLM connector's own audit, which says what an engine decided.
+#[must_use]
+pub fn is_of_connector(line: &str) -> bool {
+    serde_json::from_str::<ConnectorHead>(line).is_ok()
+}
+
+/// As client/python writes it.
+#[derive(Deserialize)]
+struct ConnectorHead {
+    #[serde(rename = "time")]
+    _time: f64,
+    #[serde(rename = "event")]
+    _event: String,
+}
+
 #[derive(Deserialize)]
 struct Head {
     v: u32,

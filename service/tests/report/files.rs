@@ -110,6 +110,38 @@ fn damaged_lines_are_counted_and_the_rest_is_read() {
 }
 
 #[test]
+fn a_connectors_own_audit_is_called_by_its_name() {
+    let folder = TempDir::new().unwrap();
+    let ours = folder.path().join("audit-1.jsonl");
+    let theirs = folder.path().join("audit-vllm.jsonl");
+    let damaged = "{\"time\": 1.5}\n{\"time\": \"1\", \"event\": \"lookup\"}\n";
+    let of_connector = "{\"time\": 1764500000.25, \"event\": \"engine\", \"mode\": \"exact_prefix\"}\n\
+        {\"time\": 1764500001, \"event\": \"lookup\", \"request_id\": \"1\", \"v\": 1}\n";
+    write(&ours, example::text().as_bytes());
+    let expected = summary(&read(std::slice::from_ref(&ours)).unwrap());
+    assert_eq!(expected.connector_lines, 0);
+    assert!(!kvatlas::report::text::text(&expected, 80).contains("connector"));
+
+    write(&theirs, of_connector.as_bytes());
+    let mut both = summary(&read(&[ours, theirs.clone()]).unwrap());
+    assert_eq!((both.connector_lines, both.damaged_lines), (2, 0));
+    let table = kvatlas::report::text::text(&both, 80);
+    assert!(
+        table.contains("2 lines are of a vLLM connector's own audit"),
+        "{table}"
+    );
+    let page = kvatlas::report::html::page(&both);
+    assert!(page.contains("2 lines are of a vLLM connector"));
+    both.connector_lines = 0;
+    assert_eq!(both, expected);
+
+    write(&theirs, [of_connector, damaged].concat().as_bytes());
+    let alone = summary(&read(&[theirs]).unwrap());
+    let lines = (alone.connector_lines, alone.lines, alone.damaged_lines);
+    assert_eq!(lines, (2, 2, 2));
+}
+
+#[test]
 fn times_that_cannot_be_and_numbers_that_are_too_large_end_nothing() {
     let mut text = example::text();
     for at_ms in [0, 1, u64::MAX] {

@@ -74,6 +74,9 @@ fn heading(summary: &Summary) -> String {
     let version = version.map_or_else(String::new, |it| format!(" · kvatlas {it}"));
     let line = format!("{} · {lines}{version}", summary.source);
     text += &format!("<p class=\"sub\">{}</p>", escape(&line));
+    if let Some(connectors) = show::connector_lines(summary.connector_lines) {
+        text += &format!("<p class=\"sub\">{}</p>", escape(&connectors));
+    }
     text
 }
 
