@@ -194,7 +194,10 @@ class FullAttentionSpec:
 
 def cache_config(blocks: int, groups: int = 1) -> Any:
     group = types.SimpleNamespace(kv_cache_spec=FullAttentionSpec())
-    return types.SimpleNamespace(num_blocks=blocks, kv_cache_groups=[group] * groups)
+    layer = types.SimpleNamespace(size=blocks * BLOCK_SIZE * np.dtype(np.uint64).itemsize)
+    return types.SimpleNamespace(
+        num_blocks=blocks, kv_cache_tensors=[layer] * LAYERS, kv_cache_groups=[group] * groups
+    )
 
 
 class FakeWorker:

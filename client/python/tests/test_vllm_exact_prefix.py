@@ -194,7 +194,20 @@ def test_discovery_only_holds_no_lease_where_others_may(rig: Rig) -> None:
     engine.run(looks)
     assert looks.computed == 603
     rig.until(lambda: len(rig.audit("lookup")) == 2)
-    assert rig.audit("lookup")[1]["lease_refusal"] == "store_not_readable"
+    assert rig.audit("lookup")[1]["lease_refusal"] == "holder_missing"
+    assert rig.client.status().leases_held == 0
+
+
+def test_discovery_only_finds_its_own_donors_where_others_may_load(rig: Rig) -> None:
+    engine = rig.engine("discovery_only")
+    tokens = prompt(1, 600)
+    engine.run(request("donor", tokens))
+    rig.until_registered(1, engine)
+    engine.run(request("wrapped", prompt(2, 40) + tokens))
+    rig.until(lambda: len(rig.audit("lookup")) == 2)
+    found = rig.audit("lookup")[1]
+    assert (found["outcome"], found["lease_refusal"]) == ("spans", "holder_missing")
+    assert found["verified_tokens"] >= 0.9 * len(tokens)
     assert rig.client.status().leases_held == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -417,13 +418,58 @@ def test_more_saves_than_can_wait_are_left_out(rig: Rig, monkeypatch: pytest.Mon
     assert engine.pool.free == 512
 
 
-def test_captures_that_are_too_many_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvatlas.vllm.donors.CAPTURES_MAX", 2)
+@contextlib.contextmanager
+def copies_wait(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is copied meanwhile."""
+    store, goes_on = engine.worker._worker._store, threading.Event()
+    write = store.write
+
+    def waiting(*arguments: Any) -> list[str]:
+        goes_on.wait(20)
+        return write(*arguments)
+
+    monkeypatch.setattr(store, "write", waiting)
+    yield
+    goes_on.set()
+
+
+def test_copies_hold_so_many_blocks_and_not_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = rig.engine(blocks=400)
+    # Half of 400 blocks: 28 of 7, of which one is the answer's.
+    named = [request(f"r{number}", prompt(number, 100)) for number in range(40)]
+    with copies_wait(engine, monkeypatch):
+        for one in named:
+            engine.add(one)
+        rig.until(lambda: all(one.finished for one in named), engine)
+        rig.until(lambda: len(rig.audit("capture")) == 12, engine)
+        assert engine.pool.free == 400 - 28 * 7
+    rig.until(lambda: len(rig.audit("capture")) == 40, engine)
+    told = [line["detail"] for line in rig.audit("capture") if not line["kept"]]
+    assert told == ["203 blocks wait to be copied, more than 200 of the engine"] * 12
+    # What was held is held no more. One alone may have more than half.
+    engine.run(request("long", prompt(99, 250 * 16)))
+    rig.until(lambda: len(rig.audit("capture")) == 41, engine)
+    assert rig.audit("capture")[-1]["kept"]
+    assert engine.pool.free == 400
+
+
+def test_no_copy_is_larger_than_memory_allows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Eleven blocks of two layers of sixteen tokens.
+    monkeypatch.setattr("kvatlas.vllm.engine.CAPTURES_BYTES_MAX", 11 * 2 * 16 * 8)
     engine = rig.engine()
-    engine.run(*(request(f"r{number}", prompt(number, 100)) for number in range(8)))
-    rig.until(lambda: len(rig.audit("capture")) == 8, engine)
-    told = {line["detail"] for line in rig.audit("capture") if not line["kept"]}
-    assert told == {"too many captures wait"}
+    with copies_wait(engine, monkeypatch):
+        engine.run(request("huge", prompt(1, 11 * 16)))
+        fits, beside = request("fits", prompt(2, 10 * 16)), request("beside", prompt(3, 80))
+        for one in (fits, beside):
+            engine.add(one)
+        rig.until(lambda: fits.finished and beside.finished, engine)
+        rig.until(lambda: len(rig.audit("capture")) == 2, engine)
+    rig.until(lambda: len(rig.audit("capture")) == 3, engine)
+    lines = {line["request_id"]: line for line in rig.audit("capture")}
+    kept = {name: line["kept"] for name, line in lines.items()}
+    assert kept == {"huge": False, "fits": True, "beside": False}
+    assert lines["huge"]["detail"] == "12 blocks wait to be copied, more than 11"
+    assert lines["beside"]["detail"] == "17 blocks wait to be copied, more than 11"
 
 
 def test_evicted_donors_are_removed_from_the_service(rig: Rig) -> None:

@@ -199,6 +199,7 @@ class KvatlasConnector(base.KVConnectorBase_V1, base.SupportsHMA):  # type: igno
             if settings.min_reuse_tokens is None
             else settings.min_reuse_tokens,
             moves=engine.moves(self._config, settings.mode),
+            held=engine.held(self._config, self._groups),
         )
         stores = (donors.store_id,) if materializes else ()
         nominator = Nominator(client, settings, limits, audit, stores)

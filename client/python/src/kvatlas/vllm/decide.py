@@ -9,6 +9,17 @@ from kvatlas.answers import Found
 
 
 @dataclasses.dataclass(frozen=True)
+class Held:
+    """How many blocks copies may hold. Sizes differ a thousandfold, so that requests are not what
+    is counted."""
+
+    # So that running requests keep theirs; one copy alone may have more.
+    blocks_max: int = 2**31
+    # So that what is copied has room.
+    copied_blocks_max: int = 2**31
+
+
+@dataclasses.dataclass(frozen=True)
 class Limits:
     """What every decision keeps to."""
 
@@ -18,6 +29,8 @@ class Limits:
     min_reuse_tokens: int
     # Keys can be moved to another position.
     moves: bool = False
+    # Blocks of finished prompts that may be held for copies, at a time.
+    held: Held = Held()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +93,16 @@ def capturable(prompt_tokens: int, computed_tokens: int, blocks: int, limits: Li
     full = min(prompt_tokens, computed_tokens, blocks * limits.block_size)
     full -= full % limits.block_size
     return full if full >= max(limits.min_reuse_tokens, 1) else 0
+
+
+def too_many_held(held: int, blocks: int, limits: Limits) -> str:
+    """Why no copy of so many blocks may begin beside those that are going on; empty: it may."""
+    both = held + blocks
+    if both > limits.held.copied_blocks_max:
+        return f"{both} blocks wait to be copied, more than {limits.held.copied_blocks_max}"
+    if held and both > limits.held.blocks_max:
+        return f"{both} blocks wait to be copied, more than {limits.held.blocks_max} of the engine"
+    return ""
 
 
 def unsupported(request: Any) -> Declined | None:

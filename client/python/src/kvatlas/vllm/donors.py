@@ -17,11 +17,10 @@ from kvatlas.kvstore import Spec, remove_owned, store_identity
 from kvatlas.namespace import Namespace
 from kvatlas.vllm.audit import Audit
 from kvatlas.vllm.control import OWNER_TTL_MS, Control
+from kvatlas.vllm.decide import Limits, too_many_held
 from kvatlas.vllm.messages import Save, SaveResult
 from kvatlas.vllm.nominate import Prepared
 
-# Captures whose blocks wait to be copied, so that they do not starve running requests.
-CAPTURES_MAX = 16
 # Donors remembered; beyond it the oldest may be captured again.
 DONORS_MAX = 65536
 
@@ -30,6 +29,8 @@ DONORS_MAX = 65536
 class _Capture:
     prepared: Prepared
     tokens: int
+    # The engine's, which wait to be copied; none of what is not copied.
+    blocks: int
     request_id: str
     generation: int
     result: SaveResult | None = None
@@ -58,8 +59,9 @@ class OwnDonors:
         self._control = control
         self._audit = audit
         self._number = 0
-        # Copies that are going on, by donor.
+        # Copies that are going on, by donor, and the blocks that they hold.
         self._captures: dict[str, _Capture] = {}
+        self._held_blocks = 0
         # Donors by a digest of what they hold, oldest first; and the way back, with namespaces.
         self._by_digest: collections.OrderedDict[bytes, str] = collections.OrderedDict()
         self._known: dict[str, tuple[bytes, Namespace]] = {}
@@ -85,32 +87,38 @@ class OwnDonors:
                 self._refused.put(self._taken.popitem()[0])
 
     def begin(
-        self, request_id: str, prepared: Prepared, tokens: int, block_ids: Sequence[int]
+        self,
+        request_id: str,
+        prepared: Prepared,
+        tokens: int,
+        block_ids: Sequence[int],
+        limits: Limits,
     ) -> Save | None:
-        """A copy of a finished prompt's first tokens, which fill these blocks; None when there is
-        one already, or too many are going on."""
-        if len(self._captures) >= CAPTURES_MAX:
+        """A copy of a finished prompt's first tokens, which fill the first of its blocks; None when
+        there is one already, or copies hold too many blocks."""
+        # The engine keeps all of the request's until the copy is there.
+        blocks = len(block_ids)
+        if crowded := too_many_held(self._held_blocks, blocks, limits):
             if not self._is_known(prepared, tokens):
                 self._audit.record(
-                    "capture",
-                    request_id=request_id,
-                    tokens=tokens,
-                    kept=False,
-                    detail="too many captures wait",
+                    "capture", request_id=request_id, tokens=tokens, kept=False, detail=crowded
                 )
             return None
         donor_id = self._new_id(prepared, tokens)
         if donor_id is None:
             return None
-        self._captures[donor_id] = _Capture(prepared, tokens, request_id, self.generation)
+        capture = _Capture(prepared, tokens, blocks, request_id, self.generation)
+        self._captures[donor_id] = capture
+        self._held_blocks += blocks
         packed = prepared.tokens[:tokens]
-        return Save(request_id, donor_id, tuple(block_ids), packed, prepared.digest)
+        copied = tuple(block_ids[: tokens // limits.block_size])
+        return Save(request_id, donor_id, copied, packed, prepared.digest)
 
     def observe(self, request_id: str, prepared: Prepared, tokens: int) -> None:
         """A finished prompt whose KV lies in the engine's own cache, and nowhere else."""
         donor_id = self._new_id(prepared, tokens)
         if donor_id is not None:
-            self._register(donor_id, _Capture(prepared, tokens, request_id, self.generation))
+            self._register(donor_id, _Capture(prepared, tokens, 0, request_id, self.generation))
 
     def saved(self, results: Mapping[str, SaveResult], workers: int) -> list[str]:
         """What the workers have kept is registered, once each has its share. Returns donors whose
@@ -124,6 +132,7 @@ class OwnDonors:
             if capture.result.workers < workers:
                 continue
             del self._captures[donor_id]
+            self._held_blocks -= capture.blocks
             kept = capture.result.kept == workers and capture.generation == self.generation
             self._audit.record(
                 "capture",

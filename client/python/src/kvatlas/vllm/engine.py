@@ -8,11 +8,17 @@ import re
 from typing import Any
 
 from kvatlas.namespace import Namespace
+from kvatlas.vllm.decide import Held
 from kvatlas.vllm.move import CannotMove, Mover, rope_theta
 from kvatlas.vllm.namespace import engine_namespace
 
 # Cache groups whose blocks hold every token's KV from the start.
 WHOLE_SPECS = ("FullAttentionSpec", "MLAAttentionSpec")
+
+# Of a worker's cache, in copies at a time, which have to fit its machine's memory.
+CAPTURES_BYTES_MAX = 8 * 1024**3
+# Of an engine's blocks, in copies at a time, while others run.
+HELD_SHARE_MAX = 0.5
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _log = logging.getLogger("kvatlas.vllm")
@@ -74,6 +80,17 @@ def managed_blocks(vllm_config: Any, kv_cache_config: Any) -> int:
     return int(
         getattr(kv_cache_config, "num_blocks", None) or vllm_config.cache_config.num_gpu_blocks
     )
+
+
+def held(vllm_config: Any, kv_cache_config: Any) -> Held:
+    """How many blocks copies may hold of this engine's."""
+    blocks = getattr(kv_cache_config, "num_blocks", None) or vllm_config.cache_config.num_gpu_blocks
+    if not blocks:
+        return Held()
+    tensors = getattr(kv_cache_config, "kv_cache_tensors", None) or ()
+    block_bytes = sum(tensor.size for tensor in tensors) // blocks
+    copied = CAPTURES_BYTES_MAX // block_bytes if block_bytes else blocks
+    return Held(max(1, int(blocks * HELD_SHARE_MAX)), min(blocks, copied))
 
 
 def attention_backend(vllm_config: Any, kv_caches: dict[str, Any]) -> str:

@@ -459,8 +459,7 @@ class SchedulerSide:
         prepared = tracked.prepared
         if prepared is None:
             return False
-        blocks = block_ids[: tokens // limits.block_size]
-        save = self._donors.begin(request.request_id, prepared, tokens, blocks)
+        save = self._donors.begin(request.request_id, prepared, tokens, block_ids, limits)
         if save is not None:
             self._plan.saves.append(save)
         return save is not None

@@ -24,7 +24,8 @@ from kvatlas.vllm.pages import PagedCache
 
 LOADS_QUEUE_MAX = 256
 LOAD_THREADS = 2
-SAVES_QUEUE_MAX = 64
+# Small jobs; how much waits in them is bounded by the blocks that they hold.
+SAVES_QUEUE_MAX = 4096
 # A load that has not begun to fill blocks by then is given up.
 LOAD_S_MAX = 10.0
 # Nobody's schedule waits for this call, unlike a look-up.
