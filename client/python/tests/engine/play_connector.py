@@ -8,7 +8,7 @@ The engine's core runs in this process, so that a step can reach its scheduler. 
            results are found under
   reset    the engine's own prefix cache
   settle   until the service holds no lease and at least `donors`
-  damage   every donor file in `folder`: `how` is delete, truncate or flip
+  damage   every donor file in `folder`, or those of one `worker`: `how` is delete, truncate or flip
   before_load   from now on, between advertising and loading: `how` is wait (for `seconds`), kill
            (the service) or nothing
   kill, start   the service
@@ -176,8 +176,8 @@ class Story:
 
         self._until(settled)
 
-    def damage(self, how: str, folder: str) -> None:
-        files = list(Path(folder).rglob("*.safetensors"))
+    def damage(self, how: str, folder: str, worker: str = "*") -> None:
+        files = list(Path(folder).rglob(f"{worker}.safetensors"))
         if not files:
             raise RuntimeError("no donor file to damage")
         for path in files:
