@@ -3,9 +3,11 @@
 use std::{collections::HashMap, ops::Range};
 
 use super::{
-    lexicon::{COMMON, GRAMMAR, MEASURES, NEGATIONS, Opposite, opposites, stem},
+    lexicon::{COMMON, GRAMMAR, MEASURES, NAMES, NEGATIONS, Opposite, opposites, stem},
     spelling::{canonical_hash, plain_hash},
-    words::{CAPITAL, CAPITALS, EDGE_AFTER, EDGE_BEFORE, FIRST, IN_WORDS, JOINED, Kind, Word},
+    words::{
+        CAPITAL, CAPITALS, EDGE_AFTER, EDGE_BEFORE, FIRST, IN_WORDS, JOINED, Kind, LABEL, Word,
+    },
 };
 
 /// Words of one side that make a sentence of their own.
@@ -53,6 +55,10 @@ impl<'t> Judge<'t> {
         }
         let words = [0, 1].map(|side| &self.sides[side].words[gap.0[side].clone()]);
         let all = || words.iter().copied().flatten();
+        // The same passage stands at another place.
+        if all().all(|word| word.has(LABEL)) {
+            return false;
+        }
         let has_identifier = all().any(|word| word.kind == Kind::Identifier);
         let is_respelled = all().all(|word| is_letters(word, has_identifier))
             && self.letters(gap, 0).next().is_some()
@@ -200,6 +206,9 @@ impl<'t> Judge<'t> {
     fn is_name(&self, side: usize, at: usize, is_sure: bool) -> bool {
         let Side { text, words } = &self.sides[side];
         let word = &words[at];
+        if word.kind == Kind::Plain && NAMES.has(word.hash) {
+            return true;
+        }
         let is_large = word.kind == Kind::Plain && word.has(CAPITAL);
         if !is_large || GRAMMAR.has(word.hash) {
             return false;

@@ -173,6 +173,7 @@ pub(super) static NEGATIONS: LazyLock<Lexicon<()>> = LazyLock::new(|| {
         "not no never none nobody nothing nowhere neither nor without hardly scarcely",
         "nicht kein keine keinen keinem keiner nie niemals nichts ohne weder",
         "pas jamais sans aucun aucune rien ni",
+        "не ни нет никогда ничего никто без нельзя",
         "不 没 沒 無 无 未 非",
     ]);
     Lexicon::new(words.map(|word| (canonical_hash(word), ())))
@@ -194,11 +195,14 @@ pub(super) static MEASURES: LazyLock<Lexicon<usize>> = LazyLock::new(|| {
         "km kilometer kilometers kilometre kilometres",
         "inch inches",
         "foot feet ft",
+        "nm nanometer nanometers nanometre nanometres",
+        "µm μm micrometer micrometers micrometre micrometres micron microns",
         "yard yards",
         "mile miles",
         "acre acres",
         "hectare hectares",
         "mg milligram milligrams",
+        "µg μg mcg microgram micrograms",
         "g gram grams",
         "kg kilogram kilograms kilo kilos",
         "ounce ounces oz",
@@ -208,8 +212,20 @@ pub(super) static MEASURES: LazyLock<Lexicon<usize>> = LazyLock::new(|| {
         "gallon gallons",
         "barrel barrels",
         "bushel bushels",
+        "pint pints",
+        "quart quarts",
+        "cup cups",
+        "tsp teaspoon teaspoons",
+        "tbsp tablespoon tablespoons",
+        "mph",
+        "kmh",
+        "knot knots",
+        "bit bits",
+        "kbit kbps",
+        "mbit mbps",
+        "gbit gbps",
         "ns nanosecond nanoseconds",
-        "us microsecond microseconds",
+        "us µs μs microsecond microseconds",
         "ms millisecond milliseconds",
         "s sec secs second seconds",
         "min mins minute minutes",
@@ -236,6 +252,12 @@ pub(super) static MEASURES: LazyLock<Lexicon<usize>> = LazyLock::new(|| {
         "kw kilowatt kilowatts",
         "mw megawatt megawatts",
         "volt volts v",
+        "kv kilovolt kilovolts",
+        "amp amps ampere amperes",
+        "ma milliamp milliamps",
+        "kcal kilocalorie kilocalories",
+        "joule joules",
+        "kj kilojoule kilojoules",
         "am",
         "pm",
     ];
@@ -244,6 +266,24 @@ pub(super) static MEASURES: LazyLock<Lexicon<usize>> = LazyLock::new(|| {
         .enumerate()
         .flat_map(|(measure, words)| words.split(' ').map(move |word| (word, measure)));
     Lexicon::new(each.map(|(word, measure)| (canonical_hash(word), measure)))
+});
+
+/// Names that are nothing else, however they are written; "may", "march" and "turkey" are not.
+pub(super) static NAMES: LazyLock<Lexicon<()>> = LazyLock::new(|| {
+    let words = split(&[
+        "monday tuesday wednesday thursday friday saturday sunday january february april june july",
+        "august september october november december africa america asia australia austria belgium",
+        "brazil britain canada egypt england europe france germany greece india ireland israel",
+        "italy japan mexico norway poland portugal russia scotland spain sweden switzerland",
+        "amsterdam berlin boston chicago london madrid moscow paris rome tokyo vienna washington",
+    ]);
+    Lexicon::new(words.map(|word| (canonical_hash(word), ())))
+});
+
+/// What passages of a prompt are called by, with a number behind it.
+pub(super) static LABELS: LazyLock<Lexicon<()>> = LazyLock::new(|| {
+    let words = split(&["document doc passage source context chunk snippet result"]);
+    Lexicon::new(words.map(|word| (canonical_hash(word), ())))
 });
 
 /// Words that are no names, however they are written.

@@ -1,6 +1,7 @@
 //! Do two texts that are otherwise alike differ in a number, a name, a negation or an identifier?
 
 mod judge;
+mod labels;
 mod lexicon;
 mod marks;
 mod numbers;
@@ -39,6 +40,8 @@ const FOLLOWING_WORDS_MIN: usize = 8;
 const LINE_FOLLOWING_WORDS_MIN: usize = 12;
 /// Equal words in its own line that make it a change of that line.
 const LINE_WORDS: usize = 24;
+/// Equal words of a line that is a whole one but for a gap.
+const WHOLE_LINE_WORDS_MIN: usize = 10;
 /// Equal words before a gap that nothing equal follows.
 const TAIL_SUPPORT_WORDS_MIN: usize = 8;
 
@@ -233,13 +236,17 @@ impl Comparison<'_> {
                 return walked;
             }
             let Some(gap) = path.gap(walked.lengths) else {
-                walked.differs = path.tail(walked.lengths).is_some_and(|tail| match change {
-                    Some(change) => change.is_in_line,
-                    None => {
+                let tail = path.tail(walked.lengths);
+                walked.differs = match (change, tail) {
+                    (Some(change), tail) => {
+                        (change.is_in_line() && tail.is_some()) || path.ends(walked, change)
+                    }
+                    (None, Some(tail)) => {
                         support >= TAIL_SUPPORT_WORDS_MIN
                             && self.counts(&path.place(walked.lengths, tail))
                     }
-                });
+                    (None, None) => false,
+                };
                 // What did not count was followed too far.
                 walked.lengths = change.map_or(walked.lengths, |change| change.at);
                 return walked;
@@ -250,7 +257,7 @@ impl Comparison<'_> {
             } else if support < SUPPORT_WORDS_MIN.max(size) {
                 return walked;
             } else if self.counts(&path.place(walked.lengths, gap)) {
-                change = Some(Change::new(walked.lengths, size, in_line >= LINE_WORDS));
+                change = Some(Change::new(walked, size, [in_line, support]));
             }
             support = support.saturating_sub(size);
             walked.lengths = [walked.lengths[0] + gap[0], walked.lengths[1] + gap[1]];
@@ -265,22 +272,34 @@ struct Change {
     at: [usize; 2],
     /// Equal words that must still follow.
     missing: usize,
-    /// Its own line is equal over a long stretch before it.
-    is_in_line: bool,
+    /// Equal words that were followed up to it.
+    equal: usize,
+    /// Equal words before it, in its own line and in all.
+    in_line: usize,
+    support: usize,
 }
 
 impl Change {
-    fn new(at: [usize; 2], size: usize, is_in_line: bool) -> Self {
-        let least = if is_in_line {
+    fn new(walked: Walked, size: usize, [in_line, support]: [usize; 2]) -> Self {
+        let mut change = Self {
+            at: walked.lengths,
+            missing: 0,
+            equal: walked.equal,
+            in_line,
+            support,
+        };
+        let least = if change.is_in_line() {
             FOLLOWING_WORDS_MIN
         } else {
             LINE_FOLLOWING_WORDS_MIN
         };
-        Self {
-            at,
-            missing: least.max(2 * size),
-            is_in_line,
-        }
+        change.missing = least.max(2 * size);
+        change
+    }
+
+    /// Its own line is equal over a long stretch before it.
+    fn is_in_line(&self) -> bool {
+        self.in_line >= LINE_WORDS
     }
 }
 
@@ -331,6 +350,35 @@ impl Path<'_> {
 
     fn is_at_ends(&self, at: [usize; 2]) -> bool {
         at == self.limits
+    }
+
+    /// Whether what has the change ends here as a whole: one of the texts, its line, or a sentence
+    /// of a line that is equal over a long stretch.
+    fn ends(
+        &self,
+        Walked {
+            lengths: at, equal, ..
+        }: Walked,
+        change: Change,
+    ) -> bool {
+        let (edge, line) = match self.direction {
+            Direction::Forward => (EDGE_AFTER, LINE_AFTER),
+            Direction::Backward => (EDGE_BEFORE, LINE_BEFORE),
+        };
+        let last = [0, 1].map(|side| self.last_word(side, at[side]));
+        let have = |flag: u16| {
+            last.iter()
+                .all(|last| last.is_some_and(|last| last.has(flag)))
+        };
+        let is_at_text_edge = (0..2).any(|side| match self.direction {
+            Direction::Forward => self.start[side] + at[side] == self.sides[side].len(),
+            Direction::Backward => self.start[side] == at[side],
+        });
+        let is_supported = change.support >= TAIL_SUPPORT_WORDS_MIN;
+        let in_line = change.in_line + equal - change.equal;
+        (change.is_in_line() && have(edge))
+            || (is_supported && in_line >= WHOLE_LINE_WORDS_MIN && have(line))
+            || (is_supported && is_at_text_edge)
     }
 
     /// Of so many equal words those since a line began; the last `run` end at these places.

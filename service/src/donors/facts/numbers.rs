@@ -132,6 +132,54 @@ pub(super) fn parse_digits(text: &str) -> Option<f64> {
     digits.parse().ok()
 }
 
+/// Whether digits begin with a zero that is more than filling: "007" is a name, "07" and "0.5" are
+/// not.
+pub(super) fn is_padded(digits: &str) -> bool {
+    const DIGITS_MIN: usize = 3;
+    digits.len() >= DIGITS_MIN
+        && digits.starts_with('0')
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A decimal digit of any of the scripts that write numbers with digits of their own.
+pub(super) fn digit_of(letter: char) -> Option<char> {
+    if letter.is_ascii() {
+        return letter.is_ascii_digit().then_some(letter);
+    }
+    // In each, the ten stand in order.
+    const ZEROS: [char; 17] = [
+        '\u{660}', '\u{6f0}', '\u{7c0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}',
+        '\u{be6}', '\u{c66}', '\u{ce6}', '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}',
+        '\u{ff10}',
+    ];
+    let value = |&zero: &char| u32::from(letter).checked_sub(u32::from(zero));
+    let value = ZEROS.iter().filter_map(value).find(|&value| value < 10)?;
+    char::from_digit(value, 10)
+}
+
+/// Numerator and denominator of a fraction that is one character.
+pub(super) fn fraction_of(letter: char) -> Option<[f64; 2]> {
+    let parts = match letter {
+        '½' => [1, 2],
+        '⅓' => [1, 3],
+        '⅔' => [2, 3],
+        '¼' => [1, 4],
+        '¾' => [3, 4],
+        '⅕' => [1, 5],
+        '⅖' => [2, 5],
+        '⅗' => [3, 5],
+        '⅘' => [4, 5],
+        '⅙' => [1, 6],
+        '⅚' => [5, 6],
+        '⅛' => [1, 8],
+        '⅜' => [3, 8],
+        '⅝' => [5, 8],
+        '⅞' => [7, 8],
+        _ => return None,
+    };
+    Some(parts.map(f64::from))
+}
+
 /// The same for values that differ by less than writing shows.
 pub(super) fn value_bits(value: f64) -> u64 {
     ((value * 1e6).round() / 1e6).to_bits()

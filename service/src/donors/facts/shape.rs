@@ -1,6 +1,9 @@
 //! Where a run of letters and digits ends, and what it is made of.
 
-use super::spelling::{is_apostrophe, is_combining, is_ideograph};
+use super::{
+    numbers::{digit_of, fraction_of},
+    spelling::{is_apostrophe, is_combining, is_ideograph},
+};
 
 /// A run of letters and digits, with what may stand between them.
 #[derive(Debug, Default)]
@@ -48,7 +51,7 @@ impl Shape {
     fn takes(&mut self, letter: char, around: (char, char), then: char) -> bool {
         let (before, after) = around;
         if letter.is_alphanumeric() || letter == '_' {
-            self.has_digits |= letter.is_ascii_digit();
+            self.has_digits |= digit_of(letter).is_some() || fraction_of(letter).is_some();
             self.has_letters |= letter.is_alphabetic();
             self.is_camel |= before.is_lowercase() && letter.is_uppercase();
             self.part += 1;

@@ -1,10 +1,10 @@
 //! A text as words in one canonical form: what is only written otherwise has the same hash.
 
 use super::{
-    LATE_WORDS,
+    LATE_WORDS, labels,
     lexicon::{ABBREVIATIONS, MEASURES, NUMERALS, Numeral, SHORT_FORMS},
     marks,
-    numbers::{Number, parse_digits},
+    numbers::{Number, digit_of, fraction_of, is_padded, parse_digits},
     shape::Shape,
     spelling::{
         canonical_hash, hash, is_apostrophe, lower_into, ordinal_hash, plain_hash, spell,
@@ -49,6 +49,8 @@ pub(super) const LINE_BEFORE: u16 = 64;
 pub(super) const LINE_AFTER: u16 = 128;
 /// A hyphen joins it with a number.
 pub(super) const JOINED: u16 = 256;
+/// Belongs to the label that a prompt gives one of its passages: "Document [3]", "3)".
+pub(super) const LABEL: u16 = 512;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
@@ -85,6 +87,7 @@ pub(super) fn words(text: &str, is_late: &dyn Fn() -> bool) -> Option<Vec<Word>>
     }
     reader.end_sentence();
     reader.end_line();
+    labels::mark(text, &mut reader.words);
     Some(reader.words)
 }
 
@@ -309,7 +312,9 @@ impl<'t> Reader<'t> {
         if is_named || shape.is_dotted || shape.is_camel {
             self.push_identifier(start, shape.end);
         } else if shape.has_digits {
-            self.digits(start, shape.end, false);
+            if !self.other_digits(start, shape.end) {
+                self.digits(start, shape.end, false);
+            }
         } else {
             self.word(start, shape.end);
         }
@@ -332,9 +337,12 @@ impl<'t> Reader<'t> {
         match ending.to_ascii_lowercase().as_str() {
             "" if self.section(start, end) => {}
             "" => {
-                let number = Number::of_digits(value);
-                self.push(value_hash(value), (start, end), (Kind::Number, 0));
-                self.number = Some((number, self.words.len() - 1));
+                let is_name = is_padded(digits);
+                self.amount(
+                    value,
+                    is_name.then(|| hash(digits.as_bytes())),
+                    (start, end),
+                );
             }
             "st" | "nd" | "rd" | "th" => {
                 self.push(ordinal_hash(value), (start, end), (Kind::Ordinal, 0));
@@ -345,6 +353,43 @@ impl<'t> Reader<'t> {
                 self.push(ending_hash, (place.1, end), (Kind::Plain, 0));
             }
             _ => self.push_identifier(start, end),
+        }
+    }
+
+    /// Digits of another script, or a fraction that is one character, or both; false for others.
+    fn other_digits(&mut self, start: usize, end: usize) -> bool {
+        let text = &self.text[start..end];
+        if text.is_ascii() {
+            return false;
+        }
+        let last = text.chars().next_back().unwrap_or(' ');
+        let fraction = fraction_of(last);
+        let whole = fraction.map_or(text, |_| text.trim_end_matches(last));
+        let Some(digits) = whole.chars().map(digit_of).collect::<Option<String>>() else {
+            return false;
+        };
+        let value = parse_digits(&digits);
+        if value.is_none() && !digits.is_empty() {
+            return false;
+        }
+        self.end_number_before_digits();
+        if let Some(value) = value {
+            let name = is_padded(&digits).then(|| hash(digits.as_bytes()));
+            self.amount(value, name, (start, end));
+        }
+        // Like "1/2".
+        for part in fraction.into_iter().flatten() {
+            self.end_number_before_digits();
+            self.push(value_hash(part), (start, end), (Kind::Number, 0));
+        }
+        true
+    }
+
+    // A number that may go on, or one that stands for itself as it is written.
+    fn amount(&mut self, value: f64, name: Option<u64>, place: (usize, usize)) {
+        self.push(name.unwrap_or(value_hash(value)), place, (Kind::Number, 0));
+        if name.is_none() {
+            self.number = Some((Number::of_digits(value), self.words.len() - 1));
         }
     }
 
