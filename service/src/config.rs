@@ -188,6 +188,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_DONORS_MAX",
         default_value_t = 100_000,
+        value_parser = clap::value_parser!(u64).range(1..),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -198,6 +199,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_DONOR_TOKENS_MAX",
         default_value_t = 500_000_000,
+        value_parser = clap::value_parser!(u64).range(1..),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -580,6 +582,20 @@ mod tests {
         }
         for bad in ["", "50051", "localhost:50051", "unix:"] {
             assert!(bad.parse::<ListenAddress>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_a_donor() {
+        for limit in ["--donors-max", "--donor-tokens-max"] {
+            assert!(
+                Command::try_parse_from(["serve", limit, "0"]).is_err(),
+                "{limit}"
+            );
+            assert!(
+                Command::try_parse_from(["serve", limit, "1"]).is_ok(),
+                "{limit}"
+            );
         }
     }
 
