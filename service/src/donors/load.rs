@@ -17,13 +17,13 @@ use super::{
         split_donor_key,
     },
     tokens::PackedTokens,
-    writer::{Loaded, SETTINGS_KEY},
+    writer::{LOG_MARK_KEY, Loaded, SETTINGS_KEY},
 };
 use crate::{
     leases::Claim,
     store::{
         Change, Store, StoreError, Table,
-        log::{Kind, Log, LogChange, Place, PlaceCell},
+        log::{Kind, Log, LogChange, LogMark, Place, PlaceCell},
     },
 };
 
@@ -55,6 +55,7 @@ pub(super) fn load(
         },
         Err(error) => return Err(error),
     }
+    loaded.log_mark = log_mark(store, log, &mut loaded)?;
     let scanned = store.scan(
         Table::Namespaces,
         &mut |key, payload| match namespace(key, payload) {
@@ -85,6 +86,24 @@ pub(super) fn load(
     loaded.donors = replayed.taken;
     loaded.damaged += replayed.damaged;
     Ok(loaded)
+}
+
+// What was noted of the log's newest segment. It is damage if the log has lost that: as a whole,
+// or its end.
+fn log_mark(store: &Store, log: &Log, loaded: &mut Loaded) -> Result<Option<LogMark>, StoreError> {
+    let mark = match store.read(Table::Meta, LOG_MARK_KEY) {
+        Ok(None) => return Ok(None),
+        Ok(Some(bytes)) => LogMark::from_bytes(&bytes),
+        Err(StoreError::Record { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let is_missing = mark.is_some_and(|mark| mark.is_missing(log.newest_mark()));
+    if is_missing {
+        tracing::error!("part of the donor log is missing: its newest segment, or all of them");
+    }
+    loaded.log_is_missing = is_missing;
+    loaded.damaged += u64::from(is_missing || mark.is_none());
+    Ok(mark)
 }
 
 fn namespace(key: &[u8], payload: &[u8]) -> Option<Arc<Shard>> {

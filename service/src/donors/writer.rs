@@ -28,7 +28,7 @@ use super::{
 };
 use crate::store::{
     Change, Store, StoreError, Table,
-    log::{Log, LogReport, Moved, Place},
+    log::{Log, LogMark, LogReport, Moved, Place},
 };
 
 /// Writes that one commit makes durable.
@@ -37,6 +37,9 @@ const BATCH_MAX: usize = 1024;
 const BATCH_TOKENS_MAX: usize = 4 << 20;
 /// Where the server's own settings lie in the store.
 pub(super) const SETTINGS_KEY: &[u8] = b"settings";
+
+/// Where it lies what the newest segment of the log was when donors were last written.
+pub(super) const LOG_MARK_KEY: &[u8] = b"donor-log";
 
 /// Owns every change of the catalog.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ pub struct Writer {
     pub(super) capacity: Capacity,
     pub(super) eviction: Eviction,
     pub(super) owned: Owned,
+    /// What the store says of the log.
+    log_mark: Option<LogMark>,
     queue: Option<mpsc::Receiver<Queued>>,
 }
 
@@ -59,6 +64,11 @@ pub struct Loaded {
     pub damaged: u64,
     /// Bytes of an unfinished write that were cut from the end of the log.
     pub torn_bytes: u64,
+    /// The log once held donors in a segment that is gone, with all behind it; counted as damage
+    /// at every start until donors are registered again.
+    pub log_is_missing: bool,
+    /// What was noted of the log.
+    pub(super) log_mark: Option<LogMark>,
 }
 
 /// A catalog read from the disk, and what goes with it.
@@ -109,6 +119,7 @@ impl Writer {
             capacity,
             eviction,
             owned,
+            log_mark: loaded.log_mark,
             queue: Some(queue),
         };
         Ok(Opened {
@@ -225,7 +236,19 @@ impl Writer {
             key: &id.0,
             payload,
         });
-        self.write_records(&puts.collect::<Vec<_>>())?;
+        // Once a segment: the file is there before its donors are.
+        let mark = self.log.newest_mark();
+        let mark_bytes = mark.to_bytes();
+        let is_new = self.log.has_waiting() && self.log_mark != Some(mark);
+        let note = is_new.then_some(Change::Put {
+            table: Table::Meta,
+            key: LOG_MARK_KEY,
+            payload: &mark_bytes,
+        });
+        self.write_records(&puts.chain(note).collect::<Vec<_>>())?;
+        if is_new {
+            self.log_mark = Some(mark);
+        }
         self.log.commit()?;
         let deletes = forgotten
             .iter()

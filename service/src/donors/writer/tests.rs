@@ -443,3 +443,41 @@ fn a_text_is_read_back_wherever_the_log_has_moved_it() {
         assert_eq!(scene.loaded.donors, 3);
     });
 }
+
+/// A log that is gone is counted at every start, until donors are registered anew.
+#[test]
+fn a_log_that_was_deleted_is_missed() {
+    let folder = TempDir::new().unwrap();
+    let log = folder.path().join("donors");
+    let check = |donors: u64, is_missing: bool| {
+        run(folder.path(), ROOM, |scene| {
+            let loaded = scene.loaded;
+            assert_eq!(
+                (loaded.donors, loaded.log_is_missing, loaded.damaged),
+                (donors, is_missing, u64::from(is_missing))
+            );
+        });
+    };
+    check(0, false);
+    std::fs::remove_dir_all(&log).unwrap();
+    check(0, false);
+    run(folder.path(), ROOM, |scene| {
+        scene.register(new("one", 1));
+    });
+    check(1, false);
+    std::fs::remove_dir_all(&log).unwrap();
+    check(0, true);
+    check(0, true);
+    run(folder.path(), ROOM, |scene| {
+        scene.register(new("two", 2));
+    });
+    check(1, false);
+    // All removed is not the same as gone.
+    run(folder.path(), ROOM, |scene| {
+        let name = NamespaceName::Full(Box::new(namespace(0)));
+        let donor_ids = vec!["two".into()];
+        let removed = scene.remove(Removal::Ids(name, donor_ids));
+        assert_eq!(removed, 1);
+    });
+    check(0, false);
+}

@@ -6,6 +6,7 @@
 
 mod clean;
 mod frame;
+mod mark;
 mod replay;
 mod segment;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub use self::clean::Moved;
 pub use self::frame::Kind;
 use self::frame::{Content, Spot};
+pub use self::mark::LogMark;
 use self::replay::Newest;
 pub use self::replay::{Decode, LogReport, Replayed};
 use self::segment::Segment;
@@ -231,6 +233,12 @@ impl Log {
         if let Some(usage) = self.usage.get_mut(&place.segment) {
             usage.live_bytes = usage.live_bytes.saturating_sub(u64::from(place.length));
         }
+    }
+
+    /// Whether anything was appended that no commit has written yet.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Reads records while this one writes.
