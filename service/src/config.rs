@@ -8,7 +8,7 @@ mod text;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use kvatlas_kernels::{cuda::DeviceChoice, score::THREADS_MAX};
 
 pub use self::access::{AccessArgs, AccessArgsError, Exposure, HttpTls, TlsFiles, caller_file};
@@ -73,6 +73,9 @@ pub enum LogFormat {
     Text,
 }
 
+/// More threads than any machine makes use of; very many cannot be started at all.
+const WORKERS_MAX: u64 = 1024;
+
 /// Flags of `kvatlas serve`; each can also be given as KVATLAS_... in the environment.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
@@ -117,7 +120,13 @@ pub struct ServeArgs {
     pub mode: Option<ServeMode>,
 
     /// Threads that serve calls; 0: one on up to two cores, else one less than there are cores.
-    #[arg(long, env = "KVATLAS_WORKERS", default_value_t = 0, value_name = "N")]
+    #[arg(
+        long,
+        env = "KVATLAS_WORKERS",
+        default_value_t = 0,
+        value_parser = RangedU64ValueParser::<usize>::new().range(..=WORKERS_MAX),
+        value_name = "N"
+    )]
     pub workers: usize,
 
     /// Calls in flight over all connections; one more is answered RESOURCE_EXHAUSTED at once.
@@ -125,6 +134,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_CALLS_IN_FLIGHT_MAX",
         default_value_t = 4096,
+        value_parser = one_or_more::<usize>(),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -135,6 +145,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_MESSAGE_BYTES_MAX",
         default_value_t = 8 << 20,
+        value_parser = one_or_more::<usize>(),
         value_name = "BYTES",
         help_heading = "Limits"
     )]
@@ -145,6 +156,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_CALL_MS_MAX",
         default_value_t = 30_000,
+        value_parser = one_or_more::<u64>(),
         value_name = "MS",
         help_heading = "Limits"
     )]
@@ -155,6 +167,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_PRIOR_BYTES_MAX",
         default_value_t = 256 << 20,
+        value_parser = one_or_more::<u64>(),
         value_name = "BYTES",
         help_heading = "Limits"
     )]
@@ -188,7 +201,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_DONORS_MAX",
         default_value_t = 100_000,
-        value_parser = clap::value_parser!(u64).range(1..),
+        value_parser = one_or_more::<u64>(),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -199,7 +212,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_DONOR_TOKENS_MAX",
         default_value_t = 500_000_000,
-        value_parser = clap::value_parser!(u64).range(1..),
+        value_parser = one_or_more::<u64>(),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -210,6 +223,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_LEASES_MAX",
         default_value_t = 100_000,
+        value_parser = one_or_more::<usize>(),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -231,6 +245,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_QUERIES_MAX",
         default_value_t = 4096,
+        value_parser = one_or_more::<usize>(),
         value_name = "N",
         help_heading = "Limits"
     )]
@@ -241,6 +256,7 @@ pub struct ServeArgs {
         long,
         env = "KVATLAS_QUERY_BYTES_MAX",
         default_value_t = 512 << 20,
+        value_parser = one_or_more::<usize>(),
         value_name = "BYTES",
         help_heading = "Limits"
     )]
@@ -545,6 +561,14 @@ impl fmt::Debug for Hidden {
     }
 }
 
+// A server with a limit of nothing starts, and then refuses every call.
+fn one_or_more<N>() -> RangedU64ValueParser<N>
+where
+    N: TryFrom<u64, Error: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
+{
+    RangedU64ValueParser::new().range(1..)
+}
+
 fn parse_share(text: &str) -> Result<f32, String> {
     let share: f32 = text
         .parse()
@@ -557,55 +581,4 @@ fn parse_share(text: &str) -> Result<f32, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        serve: ServeArgs,
-    }
-
-    #[test]
-    fn no_flags_means_the_defaults() {
-        let parsed = Command::parse_from(["serve"]).serve;
-        assert_eq!(format!("{parsed:?}"), format!("{:?}", ServeArgs::default()));
-    }
-
-    #[test]
-    fn addresses_are_ip_and_port_or_a_unix_path() {
-        for good in ["127.0.0.1:0", "[::1]:50051", "unix:/run/kvatlas.sock"] {
-            let address: ListenAddress = good.parse().unwrap();
-            assert_eq!(address.to_string(), good);
-        }
-        for bad in ["", "50051", "localhost:50051", "unix:"] {
-            assert!(bad.parse::<ListenAddress>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn there_is_room_for_a_donor() {
-        for limit in ["--donors-max", "--donor-tokens-max"] {
-            assert!(
-                Command::try_parse_from(["serve", limit, "0"]).is_err(),
-                "{limit}"
-            );
-            assert!(
-                Command::try_parse_from(["serve", limit, "1"]).is_ok(),
-                "{limit}"
-            );
-        }
-    }
-
-    #[test]
-    fn shares_lie_between_0_and_1() {
-        for bad in ["-0.1", "1.1", "NaN", "x"] {
-            assert!(
-                Command::try_parse_from(["serve", "--min-similarity", bad]).is_err(),
-                "{bad}"
-            );
-        }
-    }
-}
+mod tests;
