@@ -7,6 +7,7 @@
 use std::{
     fs::File,
     io::{self, Read},
+    os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -29,12 +30,12 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Why the token file was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    #[error("--token-file: {0}")]
-    Unreadable(#[from] io::Error),
+    #[error("--token-file: {error}")]
+    Unreadable { error: io::Error },
     #[error("--token-file: larger than {FILE_BYTES_MAX} bytes")]
     TooLarge,
-    #[error("--token-file: {0}")]
-    Content(#[from] TokensError),
+    #[error("--token-file: {error}")]
+    Content { error: TokensError },
 }
 
 /// What is read again, each with the digest of what was read last, taken or not.
@@ -53,7 +54,7 @@ pub struct Watched {
 /// When it cannot be read, or is not as documented.
 pub fn read_tokens(path: &Path) -> Result<(Vec<Token>, Digest), TokenFileError> {
     let bytes = read(path)?;
-    Ok((parse(&bytes)?, digest(&bytes)))
+    Ok((tokens_of(&bytes)?, digest(&bytes)))
 }
 
 impl Watched {
@@ -119,7 +120,11 @@ fn changed_tokens(path: &Path, last: &mut Digest) -> Result<Option<Vec<Token>>, 
     if std::mem::replace(last, now) == now {
         return Ok(None);
     }
-    Ok(Some(parse(&bytes?)?))
+    Ok(Some(tokens_of(&bytes?)?))
+}
+
+fn tokens_of(bytes: &[u8]) -> Result<Vec<Token>, TokenFileError> {
+    parse(bytes).map_err(|error| TokenFileError::Content { error })
 }
 
 fn changed_material(files: &TlsFiles, last: &mut Digest) -> Result<Option<Material>, TlsError> {
@@ -135,12 +140,27 @@ fn changed_material(files: &TlsFiles, last: &mut Digest) -> Result<Option<Materi
 const UNREADABLE: Digest = [0; 32];
 
 fn read(path: &Path) -> Result<Vec<u8>, TokenFileError> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(FILE_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut bytes)?;
+    let bytes = read_file(path, FILE_BYTES_MAX as u64);
+    let bytes = bytes.map_err(|error| TokenFileError::Unreadable { error })?;
     if bytes.len() > FILE_BYTES_MAX {
         return Err(TokenFileError::TooLarge);
     }
+    Ok(bytes)
+}
+
+/// The bytes of a file, and one more than `bytes_max` at most.
+///
+/// # Errors
+/// When it cannot be read, or is a pipe: that one would wait for somebody to write into it, and
+/// the thread that looks for changes would look for no more.
+pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    if path.metadata()?.file_type().is_fifo() {
+        let problem = "a pipe, and it must be a file: it is read again when it changes";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(bytes_max + 1)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }

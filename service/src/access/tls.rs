@@ -1,6 +1,6 @@
 //! Certificates: read from files, and replaced while connections go on.
 
-use std::{fs::File, io, io::Read, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
     server::{VerifierBuilderError, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-use super::tokens::Digest;
+use super::{files::read_file, tokens::Digest};
 use crate::config::{HttpTls, TlsFiles};
 
 /// Largest file of certificates, in bytes.
@@ -181,11 +181,7 @@ fn certificates(flag: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'s
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |error| TlsError::Unreadable { flag, error };
-    let file = File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    let bytes = read_file(path, FILE_BYTES_MAX).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(TlsError::TooLarge { flag });
     }

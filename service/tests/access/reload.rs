@@ -198,5 +198,28 @@ async fn a_server_does_not_start_on_a_token_file_that_is_wrong() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && told.contains(says), "{told}");
         assert!(!told.contains(PLANTED), "{told}");
+        assert_eq!(told.matches(says).count(), 1, "told once: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_pipe_is_refused_instead_of_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    for flags in [
+        vec!["--token-file"],
+        vec!["--tls-cert", "--tls-key", "--tls-client-ca"],
+    ] {
+        let mut command = crate::common::serve_command(&folder.path().join("data"));
+        for flag in &flags {
+            command.arg(flag).arg(&path);
+        }
+        let output = tokio::task::spawn_blocking(move || command.output());
+        let output = crate::common::within(output).await.unwrap().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{told}");
+        assert!(told.contains(&format!("{}: a pipe", flags[0])), "{told}");
     }
 }
