@@ -162,9 +162,12 @@ pub fn run() -> ExitCode {
 
 fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     let Cli {
-        connection,
+        mut connection,
         command,
     } = cli;
+    if matches!(&command, Command::Report(args) if args.is_json()) {
+        connection.output = OutputFormat::Json;
+    }
     match command {
         Command::Serve(args) => {
             app::serve(&args).map_err(CliError::server)?;

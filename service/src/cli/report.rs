@@ -26,7 +26,7 @@ Examples:
   kvatlas report /var/lib/kvatlas/audit
   kvatlas report audit/ --prefill-tokens-per-second 12000 --cost-per-gpu-hour 2.5 --html report.html
   kvatlas report --live
-  kvatlas --output json report audit-1772431200000.jsonl | jq .verdict
+  kvatlas report --json audit-1772431200000.jsonl | jq .verdict
 
 A folder stands for its audit-*.jsonl and audit-*.jsonl.gz files. Lines that are damaged are left
 out, counted and told; so are those of a vLLM connector's own audit, which is another file.")]
@@ -37,6 +37,9 @@ pub(super) struct ReportArgs {
     /// Of the server's newest records instead
     #[arg(long, conflicts_with = "paths")]
     live: bool,
+    /// The same as --output json
+    #[arg(long)]
+    json: bool,
     /// Also write the report as one HTML page that needs nothing else
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -60,6 +63,11 @@ impl ReportArgs {
     /// Whether the server is asked.
     pub(super) fn is_live(&self) -> bool {
         self.live
+    }
+
+    /// Whether JSON was asked for here, and not only by the flag of all commands.
+    pub(super) fn is_json(&self) -> bool {
+        self.json
     }
 
     /// Of the server's newest records.

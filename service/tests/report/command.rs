@@ -43,6 +43,65 @@ fn the_table_the_page_and_the_json_say_the_same() {
     let expected: serde_json::Value = serde_json::from_str(&expected).unwrap();
     assert_eq!(json, expected);
     assert_eq!(json["verdict"]["step"], "enable_exact");
+    let short = printed(&report(&[&[file, "--json"][..], &rates].concat()));
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&short).unwrap(),
+        json
+    );
+}
+
+// A report of reuse as the audit log has it.
+fn reuse(provenance: &str, more: &str) -> String {
+    format!(
+        "{{\"v\":1,\"at_ms\":1772431310598,\"kind\":\"reuse\",\"request\":\"1a82e79b05b5faeb\",\
+         \"took_us\":1.0,\"provenance\":\"{provenance}\",\"released\":false,{more}}}\n"
+    )
+}
+
+#[test]
+fn loads_that_failed_are_a_share_of_those_that_were_tried() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("audit-1.jsonl");
+    let well = "\"tokens_loaded\":64,\"invalid_blocks\":0";
+    let failed = |why: &str| {
+        let more = format!("\"reason\":\"{why}\",\"tokens_loaded\":0,\"invalid_blocks\":0");
+        reuse("fallback_recompute", &more)
+    };
+    let lines = [
+        reuse("exact_external_hit", well).repeat(14),
+        reuse("request_only_reuse", well),
+        failed("load_failed").repeat(2),
+        failed("allocation_failed"),
+        failed("invalid_blocks"),
+        // Blocks that were not what was promised are a failure, whatever else is said.
+        reuse(
+            "exact_external_hit",
+            "\"tokens_loaded\":64,\"invalid_blocks\":3",
+        ),
+        // Neither tried nor failed.
+        failed("recompute_policy").repeat(7),
+        reuse("exact_local_prefix_hit", well).repeat(7),
+        reuse(
+            "candidate_rejected",
+            "\"tokens_loaded\":0,\"invalid_blocks\":0",
+        )
+        .repeat(7),
+    ];
+    std::fs::write(&file, lines.concat()).unwrap();
+    let file = file.to_str().unwrap();
+    let table = printed(&report(&[file]));
+    assert!(table.contains("5 loads failed"), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&report(&[file, "--json"]))).unwrap();
+    assert_eq!(json["engines"]["failed"], 5, "{json:#}");
+    assert_eq!(json["engines"]["invalid_blocks"], 3);
+    let checks = json["verdict"]["base"].as_array().unwrap();
+    let check = checks
+        .iter()
+        .find(|check| check["name"] == "reported loads that failed");
+    let check = check.expect("loads were reported");
+    assert_eq!(check["measured"]["share"], 0.25, "{check}");
+    assert_eq!(check["passes"], false, "{check}");
 }
 
 #[test]
