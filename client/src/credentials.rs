@@ -1,6 +1,10 @@
 //! What a caller shows: a bearer token, and certificates.
 
-use std::{fmt, fs, io, path::Path};
+use std::{
+    fmt, fs,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use tonic::{
     Request, Status,
@@ -11,6 +15,8 @@ use tonic::{
 
 /// Longest token, in bytes.
 const TOKEN_BYTES_MAX: usize = 512;
+/// Largest file of one token, in bytes: with room for white space around it.
+const TOKEN_FILE_BYTES_MAX: u64 = 4096;
 
 /// A bearer token. Never shown.
 #[derive(Clone)]
@@ -61,8 +67,18 @@ impl Token {
     /// # Errors
     /// When the file cannot be read, or holds something else.
     pub fn from_file(path: &Path) -> Result<Token, CredentialsError> {
-        let text = fs::read_to_string(path);
+        // A path that was mistaken may lead to something that has no end.
+        let read = |file: fs::File| {
+            let mut text = String::new();
+            file.take(TOKEN_FILE_BYTES_MAX + 1)
+                .read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = fs::File::open(path).and_then(read);
         let text = text.map_err(unreadable("the token file"))?;
+        if text.len() as u64 > TOKEN_FILE_BYTES_MAX {
+            return Err(CredentialsError::Token);
+        }
         Token::new(text.trim())
     }
 }
@@ -165,6 +181,11 @@ mod tests {
         fs::write(&path, "{\"tokens\": []}").unwrap();
         assert!(Token::from_file(&path).is_err());
         assert!(Token::from_file(&folder.path().join("none")).is_err());
+        // What has no end is not read to its end.
+        let error = Token::from_file(Path::new("/dev/zero")).unwrap_err();
+        assert!(matches!(error, CredentialsError::Token), "{error}");
+        fs::write(&path, format!("abc{}", " ".repeat(5000))).unwrap();
+        assert!(Token::from_file(&path).is_err());
     }
 
     #[test]
