@@ -561,7 +561,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-// A server with a limit of nothing starts, and then refuses every call.
+// A limit of nothing is a mistake that the start can tell.
 fn one_or_more<N>() -> RangedU64ValueParser<N>
 where
     N: TryFrom<u64, Error: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,

@@ -28,8 +28,8 @@ const TAIL: usize = 16;
 const AHEAD: usize = 64;
 /// Cells of a cache line.
 const LINE_CELLS: usize = 8;
-/// Lines in which a probe usually ends, and those that a change usually moves cells of: it looks for
-/// the next empty one, ten cells further on average.
+/// Lines in which a probe usually ends, and those that a change usually moves cells of: up to the
+/// next empty one, ten cells further on average.
 const LINES_READ: usize = 2;
 const LINES_CHANGED: usize = 6;
 /// Marks a cell's value as the index of a list.
