@@ -115,7 +115,7 @@ fn a_connectors_own_audit_is_called_by_its_name() {
     let ours = folder.path().join("audit-1.jsonl");
     let theirs = folder.path().join("audit-vllm.jsonl");
     let damaged = "{\"time\": 1.5}\n{\"time\": \"1\", \"event\": \"lookup\"}\n";
-    let of_connector = "{\"time\": 1764500000.25, \"event\": \"engine\", \"mode\": \"exact_prefix\"}\n\
+    let of_connector = "{\"time\": 1764500000.25, \"event\": \"engine\", \"mode\": \"x\"}\n\
         {\"time\": 1764500001, \"event\": \"lookup\", \"request_id\": \"1\", \"v\": 1}\n";
     write(&ours, example::text().as_bytes());
     let expected = summary(&read(std::slice::from_ref(&ours)).unwrap());
