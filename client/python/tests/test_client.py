@@ -86,10 +86,11 @@ def test_every_option_of_a_lookup_reaches_the_server(client: Client, namespace: 
     def find(**options: object) -> Found | Miss:
         return client.find_donor(moved, namespace_id, **options)
 
-    found = find()
+    found = find(holder="h")
     assert isinstance(found, Found)
     assert (found.outcome, found.reason) == ("spans", "not_prefix_anchored")
     assert (found.lease, found.lease_refusal) == (None, "store_not_readable")
+    assert find().lease_refusal == "holder_missing"
     store = {"readable_store_ids": ["a"]}
     assert find(**store, holder="h").lease_refusal == "spans_not_accepted"
     leased = find(**store, holder="h", accept_spans=True, lease_ttl_ms=5000)
